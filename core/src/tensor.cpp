@@ -1,0 +1,118 @@
+#include "hyla/tensor.h"
+
+#include <limits>
+
+namespace hyla {
+
+int64_t size_of(DType dtype) {
+  switch (dtype) {
+    case DType::kBf16:
+    case DType::kFp16: return 2;
+    case DType::kFp32:
+    case DType::kI32: return 4;
+    case DType::kI64: return 8;
+    case DType::kE4m3:
+    case DType::kE5m2:
+    case DType::kU8:
+    case DType::kBool: return 1;
+  }
+  return 0;
+}
+
+const char* to_string(DType dtype) {
+  switch (dtype) {
+    case DType::kBf16: return "bf16";
+    case DType::kFp16: return "fp16";
+    case DType::kFp32: return "fp32";
+    case DType::kE4m3: return "e4m3";
+    case DType::kE5m2: return "e5m2";
+    case DType::kI32: return "int32";
+    case DType::kI64: return "int64";
+    case DType::kU8: return "u8";
+    case DType::kBool: return "bool";
+  }
+  return "unknown dtype";
+}
+
+std::string to_string(Device device) {
+  return device.kind == DeviceKind::kCpu ? "cpu" : "cuda:" + std::to_string(device.index);
+}
+
+int64_t TensorView::numel() const {
+  if (!defined()) return 0;
+  int64_t n = 1;
+  for (int i = 0; i < rank; ++i) n *= shape[i];
+  return n;
+}
+
+TensorView contiguous(void* data, DType dtype, const int64_t* shape, int rank, Device device) {
+  TensorView t{.data = data, .dtype = dtype, .rank = rank, .device = device};
+  int64_t stride = 1;
+  for (int i = rank - 1; i >= 0; --i) {
+    t.shape[i] = shape[i];
+    t.stride[i] = stride;
+    stride *= shape[i] > 0 ? shape[i] : 1;
+  }
+  return t;
+}
+
+TensorView contiguous(void* data, DType dtype, std::initializer_list<int64_t> shape, Device device) {
+  return contiguous(data, dtype, shape.begin(), static_cast<int>(shape.size()), device);
+}
+
+bool is_contiguous(const TensorView& t) {
+  int64_t stride = 1;
+  for (int i = t.rank - 1; i >= 0; --i) {
+    if (t.shape[i] != 1 && t.stride[i] != stride) return false;
+    stride *= t.shape[i];
+  }
+  return true;
+}
+
+std::string shape_string(const TensorView& t) {
+  std::string text = "[";
+  for (int i = 0; i < t.rank; ++i) text += (i ? ", " : "") + std::to_string(t.shape[i]);
+  return text + "]";
+}
+
+std::string describe(const TensorView& t) {
+  if (!t.defined()) return "absent";
+  return std::string(to_string(t.dtype)) + " " + shape_string(t) + " on " + to_string(t.device);
+}
+
+Result<int64_t> checked_numel(const std::string& argument, const int64_t* shape, int rank) {
+  int64_t n = 1;
+  for (int i = 0; i < rank; ++i) {
+    if (shape[i] < 0)
+      return Status::invalid(argument + ".shape[" + std::to_string(i) + "]", "an extent >= 0", std::to_string(shape[i]));
+    if (__builtin_mul_overflow(n, shape[i], &n))
+      return Status::invalid(argument, "a product of extents within int64", "an overflow at dimension " + std::to_string(i));
+  }
+  return n;
+}
+
+Status check_view(const std::string& argument, const TensorView& t) {
+  if (t.rank < 0 || t.rank > TensorView::kMaxRank)
+    return Status::invalid(argument + ".rank", "0 to " + std::to_string(TensorView::kMaxRank), std::to_string(t.rank));
+  if (!t.defined()) return {};
+  auto numel = checked_numel(argument, t.shape.data(), t.rank);
+  if (!numel.ok()) return numel.status();
+  if (numel.value() == 0) return {};
+  int64_t last = 0;  // offset of the last element
+  for (int i = 0; i < t.rank; ++i) {
+    int64_t reach;
+    if (t.stride[i] < 0)
+      return Status::invalid(argument + ".stride[" + std::to_string(i) + "]", "a stride >= 0", std::to_string(t.stride[i]));
+    if (__builtin_mul_overflow(t.shape[i] - 1, t.stride[i], &reach) || __builtin_add_overflow(last, reach, &last))
+      return Status::invalid(argument, "an extent in memory within int64", "an overflow at dimension " + std::to_string(i));
+  }
+  if (last > std::numeric_limits<int64_t>::max() / size_of(t.dtype) - 1)
+    return Status::invalid(argument, "an extent in memory within int64", "more than 2^63 bytes");
+  if (t.data == nullptr) return Status::invalid(argument + ".data", "a pointer to " + describe(t), "null");
+  if (reinterpret_cast<uintptr_t>(t.data) % size_of(t.dtype) != 0)
+    return Status::invalid(argument + ".data", "alignment to its element size of " + std::to_string(size_of(t.dtype)) + " bytes",
+                           "a misaligned pointer");
+  return {};
+}
+
+}  // namespace hyla
