@@ -44,10 +44,11 @@ struct SmallFloat {
     if (std::isnan(x)) return nan;
     const float a = std::fabs(x);
     if (std::isinf(a)) return inf;
+    if (a == 0) return sign;
     int exponent;
     std::frexp(a, &exponent);                                  // a = f * 2^exponent, f in [0.5, 1)
     const int scale = std::max(exponent - 1, 1 - kBias) - kMan;  // weight of the last mantissa bit
-    uint64_t units = a == 0 ? 0 : static_cast<uint64_t>(std::nearbyint(std::ldexp(static_cast<double>(a), -scale)));
+    const uint64_t units = static_cast<uint64_t>(std::nearbyint(std::ldexp(static_cast<double>(a), -scale)));
     // `units` carries into the exponent by itself when rounding overflows the mantissa.
     const int64_t stored = static_cast<int64_t>(scale + kMan + kBias - 1) * (int64_t{1} << kMan) + static_cast<int64_t>(units);
     const int64_t limit = kFinite ? (int64_t{kExpMask} << kMan) + kManMask : int64_t{kExpMask} << kMan;
