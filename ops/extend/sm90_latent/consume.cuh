@@ -19,7 +19,7 @@ struct Consumer {
   int warp, lane;             // within the warpgroup
   uint32_t q_desc, ring_desc; // low words of matrix descriptors
   Place place;                // first chunk of tile a
-  uint32_t tiles = 0, rounds = 0, pairs = 0;
+  uint32_t rounds = 0;
 
   __device__ __forceinline__ Consumer(const KernelParams& p, SharedStorage<T>& s, int warp, int lane)
       : p(p), s(s), warp(warp), lane(lane), q_desc(low_word(dev::smem_addr(s.q))), ring_desc(low_word(dev::smem_addr(s.ring))) {}
@@ -140,12 +140,18 @@ struct Consumer {
     scale[0] = unit * rows.temperature[0];
     scale[1] = unit * rows.temperature[1];
   }
-  __device__ __forceinline__ void limit_scores(float (&scores)[32], const Item& item, const KeyTile& tile, const Rows& rows, uint32_t tile_count) {
-    const int info = tile_count % kTileInfos;
-    s.info_full[info].wait((tile_count / kTileInfos) & 1);
-    const uint64_t keys = tile.prefix ? *reinterpret_cast<const volatile uint64_t*>(s.key_mask[info]) : ~0ull;
+  __device__ __forceinline__ void limit_scores(float (&scores)[32], const Item& item, const KeyTile& tile, const Rows& rows, int half, bool exists) {
+    const int info = 2 * (rounds & 1) + half;
+    s.info_full[info].wait((rounds >> 1) & 1);
+    const uint64_t keys = !exists ? 0 : tile.prefix ? *reinterpret_cast<const volatile uint64_t*>(s.key_mask[info]) : ~0ull;
     if (p.cap_log2e > 0.0f) cap_scores(scores, tile.prefix ? p.scale_prefix : p.scale_new);
     if (!fully_visible(p, item, tile, keys)) mask_scores(scores, p, item, tile, rows, keys, lane);
+  }
+  // After the wait for products on o with P in `prob`.
+  static __device__ __forceinline__ void finish(float (&o)[4][32], uint32_t (&prob)[16]) {
+#pragma unroll
+    for (int c = 0; c < 4; ++c) dev::pin(o[c]);
+    dev::pin(prob);
   }
 
   static __device__ __forceinline__ void pack(uint32_t (&prob)[16], const float (&scores)[32]) {
@@ -175,34 +181,24 @@ struct Consumer {
     m[1] = row[8];
   }
 
-  __device__ __forceinline__ Place values_a(bool pair) const {
-    return T::kSharedV ? place : place.after(pair ? 2 * T::kScoreChunks : T::kScoreChunks);
-  }
-  __device__ __forceinline__ Place tile_b() const { return place.after(T::kScoreChunks); }
-  __device__ __forceinline__ Place values_b() const { return T::kSharedV ? tile_b() : place.after(2 * T::kScoreChunks + kVChunks); }
-  __device__ __forceinline__ void next_round(bool pair) {
-    place = place.after(T::kConfig.tile_chunks());
-    if (pair) place = place.after(T::kConfig.tile_chunks());
-    tiles += pair ? 2 : 1;
-    pairs += pair ? 1 : 0;
+  __device__ __forceinline__ Place values_a() const { return T::kSharedV ? place : place.after(2 * T::kScoreChunks); }
+  __device__ __forceinline__ Place scores_b() const { return place.after(T::kScoreChunks); }
+  __device__ __forceinline__ Place values_b() const { return T::kSharedV ? scores_b() : place.after(2 * T::kScoreChunks + kVChunks); }
+  __device__ __forceinline__ void next_round() {
+    place = place.after(T::kConfig.tile_chunks()).after(T::kConfig.tile_chunks());
     ++rounds;
   }
 
+  // Nothing is in flight at the loop's back edge: ptxas serializes products whose accumulators cross one.
   __device__ __forceinline__ void first_warpgroup(const Item& item, const Rows& rows, float (&o)[4][32], float (&m)[2], float (&l)[2]) {
     float scores[32];
     uint32_t prob[16];
     bool was_new = item.begin < item.new_tiles;
-    Place pending{};  // V of the last round's tile b, still being read
-    bool has_pending = false;
 #pragma unroll 1
     for (int j = item.begin; j < item.end; j += 2) {
       keep_descriptors_low();
-      const bool pair = j + 1 < item.end;
       const KeyTile tile = key_tile(item, j);
-      issue_scores(scores, place, [&](int g) {
-        if (g == 0 && has_pending) release_values<0>(pending, 0, 4);
-        release_scores(place, g);
-      });
+      issue_scores(scores, place, [&](int g) { release_scores(place, g); });
       arrive(s.scores_issued);
       dev::wgmma_wait<0>();
       dev::pin(scores);
@@ -212,7 +208,7 @@ struct Consumer {
       float scale[2];
       const float before[2] = {m[0], m[1]};
       tile_scales(tile, rows, scale);
-      limit_scores(scores, item, tile, rows, tiles);
+      limit_scores(scores, item, tile, rows, 0, true);
       row_max(scores, m, scale);
       float sums[2] = {0.0f, 0.0f};
       exponentials(scores, m, sums, scale);
@@ -222,61 +218,46 @@ struct Consumer {
       was_new = !tile.prefix;
       l[0] += sums[0];
       l[1] += sums[1];
-      const Place va = values_a(pair);
+      const Place va = values_a();
       issue_values<0>(o, prob, va);
       dev::wgmma_wait<2>();
       release_values<0>(va, 0, 2);
-      if (pair) s.p_full[1].wait(pairs & 1);
       dev::wgmma_wait<0>();
-#pragma unroll
-      for (int c = 0; c < 4; ++c) dev::pin(o[c]);
-      dev::pin(prob);
+      finish(o, prob);
       release_values<0>(va, 2, 4);
-      has_pending = pair;
-      if (pair) {
-        const KeyTile next = key_tile(item, j + 1);
-        float now[2];
-        get_p(prob, now, 1);
-        rescale(o, l, m, now, was_new && next.prefix);
-        was_new = !next.prefix;
-        m[0] = now[0];
-        m[1] = now[1];
-        pending = values_b();
-        issue_values<0>(o, prob, pending);
-      }
-      next_round(pair);
+
+      s.p_full[1].wait(rounds & 1);
+      const KeyTile next = key_tile(item, j + 1);
+      float now[2];
+      get_p(prob, now, 1);
+      const bool second_exists = j + 1 < item.end;
+      rescale(o, l, m, now, was_new && next.prefix && second_exists);
+      was_new = !next.prefix;
+      m[0] = now[0];
+      m[1] = now[1];
+      const Place vb = values_b();
+      issue_values<0>(o, prob, vb);
+      dev::wgmma_wait<2>();
+      release_values<0>(vb, 0, 2);
+      dev::wgmma_wait<0>();
+      finish(o, prob);
+      release_values<0>(vb, 2, 4);
+      next_round();
     }
-    dev::wgmma_wait<0>();
-#pragma unroll
-    for (int c = 0; c < 4; ++c) dev::pin(o[c]);
-    if (has_pending) release_values<0>(pending, 0, 4);
   }
 
   __device__ __forceinline__ void second_warpgroup(const Item& item, const Rows& rows, float (&o)[4][32], float (&m)[2], float (&l)[2]) {
     float scores[32];
     uint32_t prob[16];
     bool was_new = item.begin < item.new_tiles;
-    Place pending{};
-    bool has_pending = false;
 #pragma unroll 1
     for (int j = item.begin; j < item.end; j += 2) {
       keep_descriptors_low();
-      const bool pair = j + 1 < item.end;
       const KeyTile first = key_tile(item, j);
       const KeyTile tile = key_tile(item, j + 1);
-      const Place kb = tile_b();
-      if (pair) {
-        s.scores_issued.wait(rounds & 1);
-        issue_scores(scores, kb, [&](int g) {
-          if (g == 0 && has_pending) release_values<1>(pending, 0, 4);
-          release_scores(kb, g);
-        });
-      } else {
-        dev::wgmma_wait<0>();
-        if (has_pending) release_values<1>(pending, 0, 4);
-      }
-#pragma unroll
-      for (int c = 0; c < 4; ++c) dev::pin(o[c]);
+      const Place kb = scores_b();
+      s.scores_issued.wait(rounds & 1);
+      issue_scores(scores, kb, [&](int g) { release_scores(kb, g); });
       s.p_full[0].wait(rounds & 1);
       float now[2];
       get_p(prob, now, 0);
@@ -284,51 +265,45 @@ struct Consumer {
       was_new = !first.prefix;
       m[0] = now[0];
       m[1] = now[1];
-      const Place va = values_a(pair);
+      const Place va = values_a();
       issue_values<1>(o, prob, va);
-      has_pending = pair;
-      if (!pair) {
-        dev::wgmma_wait<0>();
-        release_values<1>(va, 0, 4);
-        arrive(s.q_empty);
-      } else {
-        dev::wgmma_wait<4>();
-        dev::pin(scores);
-        release_scores(kb, T::kScoreChunks / T::kWaitGroup - 1);
-        if (j + 2 >= item.end) arrive(s.q_empty);
-        float scale[2];
-        const float before[2] = {m[0], m[1]};
-        tile_scales(tile, rows, scale);
-        limit_scores(scores, item, tile, rows, tiles + 1);
-        row_max(scores, m, scale);
-        float sums[2] = {0.0f, 0.0f};
-        exponentials(scores, m, sums, scale);
-        uint32_t own[16];
-        pack(own, scores);
-        put_p(own, m, 1);
-        dev::wgmma_wait<2>();
-        release_values<1>(va, 0, 2);
-        dev::wgmma_wait<0>();
+      dev::wgmma_wait<4>();
+      dev::pin(scores);
+      release_scores(kb, T::kScoreChunks / T::kWaitGroup - 1);
+      if (j + 2 >= item.end) arrive(s.q_empty);
+
+      float scale[2];
+      const float before[2] = {m[0], m[1]};
+      tile_scales(tile, rows, scale);
+      const bool exists = j + 1 < item.end;  // an odd walk ends with a tile of zeros
+      limit_scores(scores, item, tile, rows, 1, exists);
+      row_max(scores, m, scale);
+      float sums[2] = {0.0f, 0.0f};
+      exponentials(scores, m, sums, scale);
+      uint32_t own[16];
+      pack(own, scores);
+      put_p(own, m, 1);
+      dev::wgmma_wait<2>();
+      release_values<1>(va, 0, 2);
+      dev::wgmma_wait<0>();
+      finish(o, prob);
+      release_values<1>(va, 2, 4);
+      // The exclusive or with a zero that the compiler cannot see keeps it from packing straight into registers that a product in flight reads.
 #pragma unroll
-        for (int c = 0; c < 4; ++c) dev::pin(o[c]);
-        dev::pin(prob);
-        release_values<1>(va, 2, 4);
-        // The exclusive or with a zero the compiler cannot see keeps it from packing straight into registers that a product in flight reads.
-#pragma unroll
-        for (int i = 0; i < 16; ++i) prob[i] = own[i] ^ p.zero;
-        rescale(o, l, before, m, was_new && tile.prefix);
-        was_new = !tile.prefix;
-        l[0] += sums[0];
-        l[1] += sums[1];
-        pending = values_b();
-        issue_values<1>(o, prob, pending);
-      }
-      next_round(pair);
+      for (int i = 0; i < 16; ++i) prob[i] = own[i] ^ p.zero;
+      rescale(o, l, before, m, was_new && tile.prefix && exists);
+      was_new = !tile.prefix;
+      l[0] += sums[0];
+      l[1] += sums[1];
+      const Place vb = values_b();
+      issue_values<1>(o, prob, vb);
+      dev::wgmma_wait<2>();
+      release_values<1>(vb, 0, 2);
+      dev::wgmma_wait<0>();
+      finish(o, prob);
+      release_values<1>(vb, 2, 4);
+      next_round();
     }
-    dev::wgmma_wait<0>();
-#pragma unroll
-    for (int c = 0; c < 4; ++c) dev::pin(o[c]);
-    if (has_pending) release_values<1>(pending, 0, 4);
   }
 
   template <int kWarpgroup>

@@ -90,15 +90,16 @@ struct Producer {
     bool valid;
   };
   __device__ __forceinline__ KeyRow key_row(const Item& item, int j, int64_t slot) const {
-    const KeyTile tile = key_tile(item, min(j + (lane >> 4), item.end - 1));
+    const bool exists = j + (lane >> 4) < item.end;
+    const KeyTile tile = key_tile(item, exists ? j + (lane >> 4) : j);
     const int row = warp * 16 + (lane & 15);
     if (!tile.prefix) {
       const int position = tile.position + row;
-      const bool valid = position >= item.key_lo && position < item.key_hi;
+      const bool valid = exists && position >= item.key_lo && position < item.key_hi;
       const int64_t token = item.q_row + (valid ? tile.first + row : 0);
       return {p.k + token * p.k_stride.token + item.head * p.k_stride.head, p.v + token * p.v_stride.token + item.head * p.v_stride.head, valid};
     }
-    const bool valid = slot >= 0 && slot < p.slots;
+    const bool valid = exists && slot >= 0 && slot < p.slots;
     int64_t page = 0, token = valid ? slot : 0;
     if (p.page_size > 1) {
       page = token / p.page_size;
@@ -137,12 +138,11 @@ struct Producer {
     int64_t slot = fetch_slot(item, item.begin);
 #pragma unroll 1
     for (int j = item.begin; j < item.end; j += 2) {
-      const bool pair = j + 1 < item.end;
       const KeyRow mine = key_row(item, j, slot);
       const uint32_t votes = __ballot_sync(kAllLanes, mine.valid);
       slot = fetch_slot(item, j + 2);
 #pragma unroll 1
-      for (int half = 0; half < (pair ? 2 : 1); ++half) {
+      for (int half = 0; half < 2; ++half) {
         const RowSources rows = spread_rows(mine.k, mine.valid, half, lane);
         // The mask's slot is free once the ring has room for this tile: its last reader released a chunk before it.
         s.empty[place.slot].wait(place.parity ^ 1);
@@ -151,7 +151,7 @@ struct Producer {
       }
       if constexpr (!T::kSharedV) {
 #pragma unroll 1
-        for (int half = 0; half < (pair ? 2 : 1); ++half) send_values(spread_rows(mine.v, mine.valid, half, lane));
+        for (int half = 0; half < 2; ++half) send_values(spread_rows(mine.v, mine.valid, half, lane));
       }
     }
   }
