@@ -1,0 +1,19 @@
+// Float64 oracle: a dense softmax per row, straight from the contract. Slow, simple, and sharing no code with any backend.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "hyla/extend.h"
+
+namespace hyla::extend {
+
+struct ReferenceResult {
+  std::vector<double> out;  // [n, Hq, Lv]; rows that belong to no request hold NaN
+  std::vector<double> lse;  // [n, Hq]; the same
+};
+
+// Arguments must be readable by the CPU and satisfy check_contents, but for slots outside the pool, whose keys count as masked. `out` and `lse` of the
+// arguments are not touched.
+ReferenceResult reference(const Args& args);
+
+}  // namespace hyla::extend

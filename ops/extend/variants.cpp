@@ -1,0 +1,21 @@
+#include "ops/extend/variants.h"
+
+#include "ops/extend/cpu/variant.h"
+
+namespace hyla::extend {
+
+// In order of preference: on equal modelled time the earlier one is chosen.
+std::span<const Variant> all_variants() {
+  static const Variant list[] = {
+      cpu::variant(),
+  };
+  return list;
+}
+
+std::vector<std::string> variants() {
+  std::vector<std::string> names;
+  for (const Variant& v : all_variants()) names.emplace_back(v.name);
+  return names;
+}
+
+}  // namespace hyla::extend
