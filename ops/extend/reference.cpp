@@ -33,6 +33,13 @@ struct Row {
   int64_t first_row, rows, first_listed, prefix;
 };
 
+Row row_at(const Args& a, int64_t request, int64_t query) {
+  Row row{request, query, index(a.qo_indptr, request), 0, index(a.kv_indptr, request), 0};
+  row.rows = index(a.qo_indptr, request + 1) - row.first_row;
+  row.prefix = index(a.kv_indptr, request + 1) - row.first_listed;
+  return row;
+}
+
 // Whether the key at position `key` (prefix positions first, then new tokens) may be seen.
 bool allowed(const Args& a, const Row& r, int64_t key) {
   const int64_t position = r.prefix + r.query;
@@ -124,15 +131,15 @@ void attend_row(const Args& a, const Row& row, int64_t head, const Keys& keys, d
 
 }  // namespace
 
+bool key_allowed(const Args& a, int64_t request, int64_t query, int64_t key) { return allowed(a, row_at(a, request, query), key); }
+
 ReferenceResult reference(const Args& a) {
   const int64_t n = a.q.shape[0], Hq = a.q.shape[1], Lv = a.v.shape[2], Hkv = a.k.shape[1], group = Hq / Hkv;
   ReferenceResult result;
   result.out.assign(static_cast<size_t>(n * Hq * Lv), std::numeric_limits<double>::quiet_NaN());
   result.lse.assign(static_cast<size_t>(n * Hq), std::numeric_limits<double>::quiet_NaN());
   for (int64_t i = 0; i + 1 < a.qo_indptr.shape[0]; ++i) {
-    Row row{i, 0, index(a.qo_indptr, i), 0, index(a.kv_indptr, i), 0};
-    row.rows = index(a.qo_indptr, i + 1) - row.first_row;
-    row.prefix = index(a.kv_indptr, i + 1) - row.first_listed;
+    Row row = row_at(a, i, 0);
     if (row.rows == 0) continue;
     for (int64_t kv_head = 0; kv_head < Hkv; ++kv_head) {
       const Keys keys = gather(a, row, kv_head);

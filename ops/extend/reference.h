@@ -16,4 +16,7 @@ struct ReferenceResult {
 // arguments are not touched.
 ReferenceResult reference(const Args& args);
 
+// Whether query `query` of request `request` may see the key at position `key` (prefix first, then new tokens), by the contract's rules.
+bool key_allowed(const Args& args, int64_t request, int64_t query, int64_t key);
+
 }  // namespace hyla::extend
