@@ -13,8 +13,8 @@ namespace hyla::extend::cpu {
 namespace {
 
 using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-using MatrixMap = Eigen::Map<Matrix, Eigen::Aligned64>;
-using StridedMap = Eigen::Map<const Matrix, Eigen::Aligned32, Eigen::OuterStride<>>;
+using RowsMap = Eigen::Map<Matrix>;
+using StridedMap = Eigen::Map<const Matrix, Eigen::Unaligned, Eigen::OuterStride<>>;
 using RowMap = Eigen::Map<Eigen::ArrayXf>;
 
 constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
@@ -79,17 +79,35 @@ class TileTask {
       convert(args_.q.data, (r_.row + token_of(row)) * args_.q.stride[0] + head_of(row) * args_.q.stride[1], p_.Lq, s_.q + row * p_.Lq);
   }
 
-  // Key tiles start at multiples of the tile size, so that a window changes no bit of what lies inside it.
+  // Key tiles start at multiples of the tile size wherever a window begins.
   void walk(const Segment& segment, int64_t begin, int64_t end) {
-    for (int64_t j = begin / n_tile_ * n_tile_; j < end; j += n_tile_) key_tile(segment, j, std::min(n_tile_, end_of(segment) - j));
+    for (int64_t j = begin / n_tile_ * n_tile_; j < end; j += n_tile_) key_tile(segment, j, std::min(n_tile_, end - j));
   }
-  int64_t end_of(const Segment& segment) const { return segment.prefix ? r_.prefix : r_.rows; }
+
+  struct Range {
+    int64_t begin = 0, end = 0;
+    bool empty() const { return begin >= end; }
+  };
+  // Keys of the tile at j0 that the row's position allows.
+  Range keys_of(const Segment& segment, int64_t row, int64_t j0, int64_t keys) const {
+    const Visible seen = visible_to(p_, r_, token_of(row));
+    Range r;
+    r.begin = std::clamp<int64_t>((segment.prefix ? seen.prefix_begin : seen.new_begin) - j0, 0, keys);
+    r.end = std::clamp<int64_t>((segment.prefix ? r_.prefix : seen.new_end) - j0, r.begin, keys);
+    return r;
+  }
 
   void key_tile(const Segment& segment, int64_t j0, int64_t keys) {
+    // Rows above the diagonal or past the window see nothing here. What rows see moves with them, so the rows that see something are one range.
+    Range rows{0, tile_.rows};
+    while (!rows.empty() && keys_of(segment, rows.begin, j0, keys).empty()) ++rows.begin;
+    while (!rows.empty() && keys_of(segment, rows.end - 1, j0, keys).empty()) --rows.end;
+    if (rows.empty()) return;
+    const int64_t count = rows.end - rows.begin;
     const bool all_listed = load_keys(segment, j0, keys);
-    MatrixMap scores(s_.s, tile_.rows, keys);
-    scores.noalias() = MatrixMap(s_.q, tile_.rows, p_.Lq) * MatrixMap(s_.k, keys, p_.Lq).transpose();
-    for (int64_t row = 0; row < tile_.rows; ++row) {
+    RowsMap scores(s_.s + rows.begin * keys, count, keys);
+    scores.noalias() = RowsMap(s_.q + rows.begin * p_.Lq, count, p_.Lq) * RowsMap(s_.k, keys, p_.Lq).transpose();
+    for (int64_t row = rows.begin; row < rows.end; ++row) {
       transform(segment, row, keys);
       mask(segment, row, j0, keys, all_listed);
       softmax(row, keys);
@@ -97,8 +115,8 @@ class TileTask {
     const StridedMap values(segment.v_aliases_k ? s_.k : s_.v, keys, p_.Lv, Eigen::OuterStride<>(segment.v_aliases_k ? p_.Lq : p_.Lv));
     // Weight 0 times a NaN or Inf of a key that some rows must not see would spoil them: such tiles add up only what is seen.
     const float probe = (values.array() * 0.0f).sum();
-    if (probe == 0) MatrixMap(s_.o, tile_.rows, p_.Lv).noalias() += scores * values;
-    else add_seen(scores, values);
+    if (probe == 0) RowsMap(s_.o + rows.begin * p_.Lv, count, p_.Lv).noalias() += scores * values;
+    else add_seen(rows.begin, scores, values);
   }
 
   // Rows of K and V to fp32. A slot outside the pool is never read: its row becomes zero. False when there was one.
@@ -144,14 +162,11 @@ class TileTask {
 
   void mask(const Segment& segment, int64_t row, int64_t j0, int64_t keys, bool all_listed) {
     float* s = s_.s + row * keys;
-    const int64_t token = token_of(row);
-    const Visible seen = visible_to(p_, r_, token);
-    const int64_t begin = std::clamp<int64_t>((segment.prefix ? seen.prefix_begin : seen.new_begin) - j0, 0, keys);
-    const int64_t end = std::clamp<int64_t>((segment.prefix ? r_.prefix : seen.new_end) - j0, begin, keys);
+    const auto [begin, end] = keys_of(segment, row, j0, keys);
     std::fill(s, s + begin, kMinusInf);
     std::fill(s + end, s + keys, kMinusInf);
     if (p_.has_mask && !(segment.prefix && p_.skip_prefix_custom_mask)) {
-      const int64_t column = r_.mask + token * r_.mask_row + segment.position + j0, size = args_.custom_mask.shape[0];
+      const int64_t column = r_.mask + token_of(row) * r_.mask_row + segment.position + j0, size = args_.custom_mask.shape[0];
       const uint8_t* allowed = args_.custom_mask.as<const uint8_t>();
       for (int64_t j = begin; j < end; ++j)
         if (column + j >= size || allowed[column + j] == 0) s[j] = kMinusInf;
@@ -179,10 +194,10 @@ class TileTask {
   }
 
   template <class Scores, class Values>
-  void add_seen(const Scores& weights, const Values& values) {
-    for (int64_t row = 0; row < tile_.rows; ++row)
+  void add_seen(int64_t first, const Scores& weights, const Values& values) {
+    for (int64_t row = 0; row < weights.rows(); ++row)
       for (int64_t j = 0; j < weights.cols(); ++j)
-        if (weights(row, j) != 0) RowMap(s_.o + row * p_.Lv, p_.Lv) += weights(row, j) * values.row(j).transpose().array();
+        if (weights(row, j) != 0) RowMap(s_.o + (first + row) * p_.Lv, p_.Lv) += weights(row, j) * values.row(j).transpose().array();
   }
 
   void store() {
