@@ -274,6 +274,16 @@ PlacedCase::PlacedCase(const CaseData& data, testing::Backend& backend, size_t s
 
 bool PlacedCase::ok() const { return buffers_.size() == data_.buffers.size() && std::all_of(buffers_.begin(), buffers_.end(), [](const auto& b) { return b->ok(); }); }
 
+Status PlacedCase::replace_contents(const CaseData& other) {
+  if (other.buffers.size() != buffers_.size()) return Status::invalid("other.buffers", std::to_string(buffers_.size()), std::to_string(other.buffers.size()));
+  for (size_t b = 0; b < buffers_.size(); ++b) {
+    if (other.buffers[b].size() != buffers_[b]->bytes())
+      return Status::invalid("other.buffers[" + std::to_string(b) + "]", std::to_string(buffers_[b]->bytes()) + " bytes", std::to_string(other.buffers[b].size()));
+    HYLA_RETURN_IF_ERROR(buffers_[b]->upload(other.buffers[b].data()));
+  }
+  return {};
+}
+
 Status PlacedCase::poison_outputs() {
   HYLA_RETURN_IF_ERROR(buffers_[data_.out_buffer]->fill(kPoison));
   return args_.lse.defined() ? buffers_[data_.lse_buffer]->fill(kPoison) : Status{};

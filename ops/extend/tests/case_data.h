@@ -23,6 +23,8 @@ class PlacedCase {
   PlacedCase(const CaseData& data, testing::Backend& backend, size_t shift);
   bool ok() const;
   const Args& args() const { return args_; }
+  // Uploads the buffers of another case of the same sizes in place of these, as an engine does between replays of a graph.
+  Status replace_contents(const CaseData& other);
   // Outputs back to NaN.
   Status poison_outputs();
   // Downloads out and lse into `bytes`.
