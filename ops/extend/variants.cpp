@@ -1,12 +1,14 @@
 #include "ops/extend/variants.h"
 
 #include "ops/extend/cpu/variant.h"
+#include "ops/extend/sm80_mma/variant.h"
 
 namespace hyla::extend {
 
 // In order of preference: on equal modelled time the earlier one is chosen.
 std::span<const Variant> all_variants() {
   static const Variant list[] = {
+      sm80_mma::variant(),
       cpu::variant(),
   };
   return list;
