@@ -76,7 +76,8 @@ class Maker {
       for (int64_t d = 0; d < t.shape[t.rank - 1]; ++d) store_float(t.data, t.dtype, offset + h * head_stride + d, random_.normal() * size);
   }
   void fill_tokens(const TensorView& t, float size) {
-    for (int64_t row = 0; row < total(c_.extend); ++row) fill_row(t, row * t.stride[0], t.shape[1], t.stride[1], size);
+    const int64_t used = rows_ - c_.trailing;
+    for (int64_t row = 0; row < used; ++row) fill_row(t, row * t.stride[0], t.shape[1], t.stride[1], size);
   }
 
   void scalars() {

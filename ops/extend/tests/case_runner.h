@@ -15,6 +15,7 @@ namespace hyla::extend {
 struct Tolerance {
   double rel_l2 = 0;   // of the whole output
   double element = 0;  // of one value, relative to the largest of its row
+  double step = 0;     // the output type's smallest number: rounding below its normal range costs this much whatever the value
   double lse = 1e-5;   // absolute below 1, relative above
 };
 Tolerance tolerance_of(DType dtype, DType out);
@@ -39,6 +40,15 @@ struct RunOptions {
   std::string variant;  // empty: the planner's choice
   int splits = 0;       // 0: the planner's choice
 };
+
+// Outputs of one run on poisoned memory, as doubles.
+struct Outputs {
+  Status status;
+  std::string variant;
+  std::vector<uint8_t> out_bytes, lse_bytes;
+  std::vector<double> out, lse;  // [n, Hq, Lv], [n, Hq]
+};
+Outputs compute(const CaseData& data, const RunOptions& options, testing::Backend& backend);
 
 // Poisons outputs and workspace, runs twice (the second time over the dirty workspace), asks for equal bits, compares with the oracle, and checks
 // that nothing else was written.
