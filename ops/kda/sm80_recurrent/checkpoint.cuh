@@ -9,11 +9,11 @@ namespace hyla::kda::sm80_recurrent {
 constexpr int kCheckpointTokens = 64;
 
 // First row of a sequence: the checkpoints of all sequences before it.
-__device__ __forceinline__ int64_t first_checkpoint_row(const Params& p, int64_t sequence, int lane) {
+__device__ __forceinline__ int64_t first_checkpoint_row(const Params& p, int sequence, int lane) {
   if (p.cu_seqlens.data == nullptr) return sequence * (p.T / kCheckpointTokens);
   int64_t rows = 0;
-  for (int64_t n = lane; n < sequence; n += 32) {
-    int64_t first, length;
+  for (int n = lane; n < sequence; n += 32) {
+    int first, length;
     sequence_bounds(p, n, first, length);
     rows += length / kCheckpointTokens;
   }
@@ -29,8 +29,8 @@ struct Destinations {
   int64_t first_row;
 
   // The place after `cursor` (0 to begin with) of the state after `tokens` tokens; false when there is none left.
-  __device__ __forceinline__ bool next(int64_t tokens, int64_t& cursor, const States*& states, int64_t& slot) const {
-    const int64_t rows = checkpoints_at(tokens);
+  __device__ __forceinline__ bool next(int tokens, int& cursor, const States*& states, int64_t& slot) const {
+    const int rows = checkpoints_at(tokens);
     while (cursor < rows) {
       const int64_t row = row_of(tokens, cursor++);
       if (row < 0 || row >= p.checkpoint_rows) continue;
@@ -47,11 +47,11 @@ struct Destinations {
   }
 
  private:
-  __device__ __forceinline__ int64_t checkpoints_at(int64_t tokens) const {
+  __device__ __forceinline__ int checkpoints_at(int tokens) const {
     if (p.checkpoints.data == nullptr || tokens == 0 || tokens % kCheckpointTokens != 0) return 0;
-    return p.checkpoint_offsets.data != nullptr ? p.offsets_per_sequence : 1;
+    return p.checkpoint_offsets.data != nullptr ? static_cast<int>(p.offsets_per_sequence) : 1;
   }
-  __device__ __forceinline__ int64_t row_of(int64_t tokens, int64_t cursor) const {
+  __device__ __forceinline__ int64_t row_of(int tokens, int cursor) const {
     if (p.checkpoint_offsets.data == nullptr) return first_row + tokens / kCheckpointTokens - 1;
     const int64_t at = item.sequence * p.offsets_stride + cursor * p.checkpoint_offsets.stride;
     const int64_t asked = p.checkpoint_offsets.wide ? static_cast<const int64_t*>(p.checkpoint_offsets.data)[at]

@@ -1,11 +1,14 @@
-// Compute warps: one token after the other on the part of the state in registers.
-//   p = (k e^g)^T S    delta = beta (v - p)    S = diag(e^g) S + k delta    o = (q e^g)^T S_before + (q.k) delta
-// Both products use the state before the update, so one reduction over the lanes of a column serves both.
+// Compute warps: the delta rule on the part of the state in registers, a group of tokens at a time.
+//   p_j = (k_j D_j)^T S,  o_j = (q_j D_j)^T S                         with the state before the group: one reduction for all
+//   delta_i = beta_i (v_i - p_i - sum_(j<i) A_kk[i][j] delta_j)       every thread for one column
+//   out_i = o_i + sum_(j<=i) A_qk[i][j] delta_j
+//   S = D S + sum_j (k_j D / D_j) delta_j^T
 #pragma once
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "checkpoint.cuh"
 #include "config.h"
+#include "prepare.cuh"
 #include "state.cuh"
 
 namespace hyla::kda::sm80_recurrent {
@@ -18,153 +21,113 @@ __device__ __forceinline__ void write_out(const Params& p, int64_t at, float x) 
   }
 }
 
-// Sums N values over groups of `kLanes` neighbouring threads. While a thread holds several values, each step halves their number: it keeps
-// one half and sends the other. Afterwards lane l holds the sum of value index l / (kLanes / N) in x[0] (all lanes the same for N = 1).
-template <int kLanes, int N>
-__device__ __forceinline__ void scatter_sum(float (&x)[N], int lane) {
-  int held = N;
-#pragma unroll
-  for (int mask = kLanes / 2; mask > 0; mask /= 2) {
-    if (held > 1) {
-      held /= 2;
-      const bool upper = lane & mask;
-#pragma unroll
-      for (int i = 0; i < N / 2; ++i) {
-        if (i >= held) break;
-        const float send = upper ? x[i] : x[i + held], keep = upper ? x[i + held] : x[i];
-        x[i] = keep + __shfl_xor_sync(~0u, send, mask);
-      }
-    } else {
-      x[0] += __shfl_xor_sync(~0u, x[0], mask);
-    }
-  }
+// Output rows of a skipped sequence.
+__device__ __forceinline__ void zero_rows(const Params& p, const Item& item, int columns, int threads) {
+  const int64_t at = item.batch * p.out.batch + item.first * p.out.token + item.head * p.out.head + item.split * columns;
+  for (int64_t i = threadIdx.x; i < static_cast<int64_t>(item.length) * columns; i += threads) write_out(p, at + i / columns * p.out.token + i % columns, 0.0f);
 }
 
-// Operand rows of one thread: float4 pieces at 4 * lane + 4 * lanes * i.
-template <class T>
-struct Operands {
-  static constexpr Config kC = T::kConfig;
-  static constexpr int kRows = kC.rows();
-  float x[kRows];
-  __device__ __forceinline__ void load(const float* vector, int lane) {
-#pragma unroll
-    for (int r = 0; r < kRows; r += 4) {
-      const float4 w = *reinterpret_cast<const float4*>(vector + State<T>::row_of(lane, r));
-      x[r] = w.x, x[r + 1] = w.y, x[r + 2] = w.z, x[r + 3] = w.w;
-    }
-  }
-};
+__device__ __forceinline__ float4 read4(const float* shared) { return *reinterpret_cast<const float4*>(shared); }
 
 template <class T>
 struct Compute {
   static constexpr Config kC = T::kConfig;
-  static constexpr int kRows = kC.rows(), kColumns = kC.columns_per_thread, kD = kC.dim, kLanes = kC.lanes;
+  static constexpr int kRows = kC.rows(), kColumns = kC.columns_per_thread, kLanes = kC.lanes;
+  static constexpr int kSums = 2 * kGroup * kColumns;      // of a thread: [column][p 0..3, o 0..3]
+  static constexpr int kHeld = kSums / kLanes;             // of them after the reduction
+  static constexpr int kTeam = kLanes / kColumns;          // threads that then hold the sums of one column
+  static_assert(kColumns == 4 && kGroup == 4 && kHeld >= 1 && kHeld * kTeam == 2 * kGroup);
+  using S = Stage<T>;
 
   const Params& p;
-  int lane;        // within the lanes of a column
   int thread_lane; // within the warp
+  int lane;        // within the lanes of a column
   int column;      // first column of the thread, within the block's
   State<T> state;
-  Operands<T> kd, qd, k, d;  // with prefetch only
 
-  // Sums of (k e^g) S and (q e^g) S over this thread's rows.
-  __device__ __forceinline__ void partial(const float* token, float (&sums)[2 * kColumns]) const {
-    if constexpr (kC.prefetch) {
-      static_assert(kColumns == 1);
-      float p0 = 0, p1 = 0, o0 = 0, o1 = 0;  // two chains each: half the latency
+  __device__ __forceinline__ void partial(const float* stage, float (&sums)[kSums]) const {
 #pragma unroll
-      for (int r = 0; r < kRows; r += 2) {
-        p0 += kd.x[r] * state.s[r][0];
-        p1 += kd.x[r + 1] * state.s[r + 1][0];
-      }
+    for (int i = 0; i < kSums; ++i) sums[i] = 0.0f;
 #pragma unroll
-      for (int r = 0; r < kRows; r += 2) {
-        o0 += qd.x[r] * state.s[r][0];
-        o1 += qd.x[r + 1] * state.s[r + 1][0];
-      }
-      sums[0] = p0 + p1, sums[1] = o0 + o1;
-    } else {
+    for (int r = 0; r < kRows; r += 4) {
+      const int row = State<T>::row_of(lane, r);
 #pragma unroll
-      for (int i = 0; i < 2 * kColumns; ++i) sums[i] = 0.0f;
-#pragma unroll
-      for (int r = 0; r < kRows; r += 4) {
-        const int row = State<T>::row_of(lane, r);
-        const float4 a = *reinterpret_cast<const float4*>(token + row), b = *reinterpret_cast<const float4*>(token + kD + row);
+      for (int j = 0; j < 2 * kGroup; ++j) {
+        const float4 x = read4(stage + S::kK + j * kC.dim + row);  // q follows k
 #pragma unroll
         for (int m = 0; m < kColumns; ++m) {
-          sums[m] += a.x * state.s[r][m] + a.y * state.s[r + 1][m] + a.z * state.s[r + 2][m] + a.w * state.s[r + 3][m];
-          sums[kColumns + m] += b.x * state.s[r][m] + b.y * state.s[r + 1][m] + b.z * state.s[r + 2][m] + b.w * state.s[r + 3][m];
+          float& sum = sums[m * 2 * kGroup + j];
+          sum += x.x * state.s[r][m];
+          sum += x.y * state.s[r + 1][m];
+          sum += x.z * state.s[r + 2][m];
+          sum += x.w * state.s[r + 3][m];
         }
       }
     }
   }
 
-  __device__ __forceinline__ void update(const float* token, const float (&delta)[kColumns]) {
-    if constexpr (kC.prefetch) {
+  __device__ __forceinline__ void update(const float* stage, const float (&delta)[kGroup][kColumns]) {
 #pragma unroll
-      for (int r = 0; r < kRows; ++r) state.s[r][0] = d.x[r] * state.s[r][0] + k.x[r] * delta[0];
-    } else {
+    for (int r = 0; r < kRows; r += 4) {
+      const int row = State<T>::row_of(lane, r);
+      const float4 d = read4(stage + S::kDecay + row);
 #pragma unroll
-      for (int r = 0; r < kRows; r += 4) {
-        const int row = State<T>::row_of(lane, r);
-        const float4 a = *reinterpret_cast<const float4*>(token + 2 * kD + row), b = *reinterpret_cast<const float4*>(token + 3 * kD + row);
+      for (int m = 0; m < kColumns; ++m) {
+        state.s[r][m] *= d.x;
+        state.s[r + 1][m] *= d.y;
+        state.s[r + 2][m] *= d.z;
+        state.s[r + 3][m] *= d.w;
+      }
+#pragma unroll
+      for (int j = 0; j < kGroup; ++j) {
+        const float4 k = read4(stage + S::kKEnd + j * kC.dim + row);
 #pragma unroll
         for (int m = 0; m < kColumns; ++m) {
-          state.s[r][m] = b.x * state.s[r][m] + a.x * delta[m];
-          state.s[r + 1][m] = b.y * state.s[r + 1][m] + a.y * delta[m];
-          state.s[r + 2][m] = b.z * state.s[r + 2][m] + a.z * delta[m];
-          state.s[r + 3][m] = b.w * state.s[r + 3][m] + a.w * delta[m];
+          state.s[r][m] += k.x * delta[j][m];
+          state.s[r + 1][m] += k.y * delta[j][m];
+          state.s[r + 2][m] += k.z * delta[j][m];
+          state.s[r + 3][m] += k.w * delta[j][m];
         }
       }
     }
   }
 
-  // The token at `s`; `next` is the following one's operands (or s again). out_at: element of the block's first column.
-  __device__ __forceinline__ void token(const float* s, const float* next, int64_t out_at) {
-    const float* v = s + 4 * kD;
-    const float2 scalars = *reinterpret_cast<const float2*>(s + 4 * kD + kC.columns());  // beta, q.k
-    float sums[2 * kColumns];
-    partial(s, sums);
-    if constexpr (kC.prefetch) {
-      kd.load(next, lane);
-      qd.load(next + kD, lane);
-    }
-    float delta[kColumns];
-    if constexpr (kColumns == 1) {
-      // Two plain sums: one step less on the chain than splitting and sending delta back.
+  // `count` tokens in `stage`; out_at: element of the first token's output at the block's first column.
+  __device__ __forceinline__ void group(const float* stage, int count, int64_t out_at) {
+    const int team = lane / kTeam, member = lane % kTeam;  // this thread's column after the reduction, and its share of the sums
+    const int base = thread_lane - lane;                   // first thread of the lanes
+    float v[kGroup];
 #pragma unroll
-      for (int mask = kLanes / 2; mask > 0; mask /= 2) {
-        sums[0] += __shfl_xor_sync(~0u, sums[0], mask);
-        sums[1] += __shfl_xor_sync(~0u, sums[1], mask);
-      }
-      delta[0] = scalars.x * (v[column] - sums[0]);
-      if (lane == 0) write_out(p, out_at + column, sums[1] + scalars.y * delta[0]);
-    } else {
-      // Afterwards lanes [m, m + 1) * kRepeat hold p of column m, the lanes kColumns * kRepeat further o of column m.
-      constexpr int kRepeat = kLanes / (2 * kColumns);
-      static_assert(kRepeat >= 1);
-      scatter_sum<kLanes>(sums, thread_lane);
-      const int value = lane / kRepeat, mine = value % kColumns;
-      const float own = scalars.x * (v[column + mine] - sums[0]);
-      const int base = thread_lane & ~(kLanes - 1);
-#pragma unroll
-      for (int m = 0; m < kColumns; ++m) delta[m] = __shfl_sync(~0u, own, base + m * kRepeat);
-      const float delta_mine = __shfl_sync(~0u, own, base + mine * kRepeat);
-      if (value >= kColumns && lane % kRepeat == 0) write_out(p, out_at + column + mine, sums[0] + scalars.y * delta_mine);
-    }
-    update(s, delta);
-    if constexpr (kC.prefetch) {
-      d.load(next + 3 * kD, lane);
-      k.load(next + 2 * kD, lane);
-    }
-  }
+    for (int j = 0; j < kGroup; ++j) v[j] = stage[S::kV + j * kC.columns() + column + team];
+    const float4 beta = read4(stage + S::kBeta);
 
-  __device__ __forceinline__ void load_first(const float* s) {
-    if constexpr (kC.prefetch) {
-      kd.load(s, lane);
-      qd.load(s + kD, lane);
-      d.load(s + 3 * kD, lane);
-      k.load(s + 2 * kD, lane);
+    float sums[kSums];
+    partial(stage, sums);
+    scatter_sum<kLanes>(sums, lane);
+    float own[kGroup];
+#pragma unroll
+    for (int j = 0; j < kGroup; ++j) own[j] = v[j] - __shfl_sync(~0u, sums[j % kHeld], base + team * kTeam + j / kHeld);
+    const float* a = stage + S::kAkk;
+    own[0] = beta.x * own[0];
+    own[1] = beta.y * (own[1] - a[4] * own[0]);
+    own[2] = beta.z * (own[2] - a[8] * own[0] - a[9] * own[1]);
+    own[3] = beta.w * (own[3] - a[12] * own[0] - a[13] * own[1] - a[14] * own[2]);
+
+    float delta[kGroup][kColumns];
+#pragma unroll
+    for (int m = 0; m < kColumns; ++m)
+#pragma unroll
+      for (int j = 0; j < kGroup; ++j) delta[j][m] = __shfl_sync(~0u, own[j], base + m * kTeam);
+    update(stage, delta);
+
+#pragma unroll
+    for (int r = 0; r < kHeld; ++r) {
+      const int i = member * kHeld + r - kGroup;
+      if (i < 0 || i >= count) continue;
+      const float4 aqk = read4(stage + S::kAqk + i * kGroup);
+      // Selected, not multiplied by zero: a NaN in a later token of the group must not reach this one.
+      const float out = sums[r] + aqk.x * own[0] + (i >= 1 ? aqk.y * own[1] : 0.0f) + (i >= 2 ? aqk.z * own[2] : 0.0f) + (i >= 3 ? aqk.w * own[3] : 0.0f);
+      write_out(p, out_at + i * p.out.token + column + team, out);
     }
   }
 };

@@ -11,26 +11,26 @@ __device__ __forceinline__ int64_t read_index(const Indices& i, int64_t at) {
 }
 
 struct Item {
-  int64_t sequence, batch, first, length;  // `first`: token offset in the batch row
-  int64_t initial_slot, final_slot;        // -1: absent
+  int sequence, batch, first, length;  // `first`: token offset in the batch row. 32 bits: can_run bounds tokens, sequences and slots
+  int initial_slot, final_slot;        // -1: absent
   int head, split;
   bool skipped;
 };
 
-__device__ __forceinline__ void sequence_bounds(const Params& p, int64_t n, int64_t& first, int64_t& length) {
-  first = 0, length = p.T;
+__device__ __forceinline__ void sequence_bounds(const Params& p, int n, int& first, int& length) {
+  first = 0, length = static_cast<int>(p.T);
   if (p.cu_seqlens.data == nullptr) return;
   const int64_t begin = read_index(p.cu_seqlens, n), end = read_index(p.cu_seqlens, n + 1);
-  first = min(max(begin, int64_t{0}), p.T);
-  length = max(min(end, p.T) - first, int64_t{0});
+  first = static_cast<int>(min(max(begin, int64_t{0}), p.T));
+  length = max(static_cast<int>(min(max(end, int64_t{0}), p.T)) - first, 0);
 }
 
-__device__ __forceinline__ Item read_item(const Params& p, int64_t index, int splits) {
+__device__ __forceinline__ Item read_item(const Params& p, unsigned index, int splits) {
   Item item;
   item.split = static_cast<int>(index % splits);
-  const int64_t state = index / splits;
+  const unsigned state = index / splits;
   item.head = static_cast<int>(state % p.HV);
-  item.sequence = state / p.HV;
+  item.sequence = static_cast<int>(state / p.HV);
   item.batch = p.cu_seqlens.data != nullptr ? 0 : item.sequence;
   sequence_bounds(p, item.sequence, item.first, item.length);
   int64_t slot = item.sequence;
@@ -41,8 +41,8 @@ __device__ __forceinline__ Item read_item(const Params& p, int64_t index, int sp
     item.skipped = slot < max(p.lowest_slot, int64_t{0}) || ((p.initial.data != nullptr || p.final.data != nullptr) && slot >= count);
   }
   const bool fresh = p.flags != nullptr && p.flags[item.sequence * p.flags_stride] == 0;
-  item.initial_slot = p.initial.data != nullptr && !fresh ? slot : -1;
-  item.final_slot = p.final.data != nullptr && slot < p.final.count ? slot : -1;
+  item.initial_slot = p.initial.data != nullptr && !fresh ? static_cast<int>(slot) : -1;
+  item.final_slot = p.final.data != nullptr && slot < p.final.count ? static_cast<int>(slot) : -1;
   return item;
 }
 

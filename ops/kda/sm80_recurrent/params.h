@@ -39,12 +39,10 @@ struct Params {
   int64_t lowest_slot;
   int64_t B, T, N;
   int H, HV;
-  int64_t items;            // N * HV * splits
   float lower_bound, scale;
   Element qkv, gate_type, beta_type, out_type;
   int8_t gate;              // hyla::kda::Gate
   bool v_first, qk_l2norm, beta_is_logits, beta_doubled;
-  int tile;                 // tokens a stage holds in this launch
 };
 
 }  // namespace hyla::kda::sm80_recurrent

@@ -44,6 +44,13 @@ Status can_run_here(const Problem& problem, const DeviceCaps& caps) {
     return Status::unsupported("device.compute_capability", "90 (the kernels are compiled for sm_90a)", std::to_string(caps.compute_capability));
   if (problem.K != problem.V || (problem.K != 64 && problem.K != 128))
     return Status::unsupported("K, V", "K = V = 64 or 128", std::to_string(problem.K) + ", " + std::to_string(problem.V));
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  const struct {
+    const char* name;
+    int64_t extent;
+  } extents[] = {{"T", problem.T}, {"N", problem.N}, {"N * HV * 8", problem.N * problem.HV * splits_of(Kind::kLatency, 128)}, {"slots", problem.slots}, {"checkpoint_rows", problem.checkpoint_rows}};
+  for (const auto& e : extents)
+    if (e.extent > kMost) return Status::unsupported(e.name, "at most 2147483647", std::to_string(e.extent));
   Element element;
   const struct {
     const char* name;
@@ -55,16 +62,16 @@ Status can_run_here(const Problem& problem, const DeviceCaps& caps) {
 }
 
 double modelled_us(const Problem& problem, const DeviceCaps& caps, Kind kind) {
-  const Config config = config_of(kind, static_cast<int>(problem.K));
+  const int splits = splits_of(kind, static_cast<int>(problem.K));
   const Cost cost = cost_of(kind);
   const double sequences = static_cast<double>(std::max<int64_t>(problem.N, 1));
   const double tokens = static_cast<double>(problem.varlen ? problem.T : problem.B * problem.T);
   const double longest = static_cast<double>(problem.varlen ? std::min(problem.max_seqlen, problem.T) : problem.T);
-  const double blocks = sequences * problem.HV * config.splits(), slots = static_cast<double>(caps.sm_count) * cost.blocks_per_sm;
+  const double blocks = sequences * problem.HV * splits, slots = static_cast<double>(caps.sm_count) * cost.blocks_per_sm;
   const double per_sm = std::min(blocks / caps.sm_count, static_cast<double>(cost.blocks_per_sm));
   const double token_us = cost.token_us * (1.0 + (cost.crowd - 1.0) * std::max(0.0, (per_sm - 1.0) / std::max(1, cost.blocks_per_sm - 1)));
   const double serial = cost.start_us + token_us * longest;
-  const double work = (blocks * cost.start_us + token_us * tokens * problem.HV * config.splits()) / slots;
+  const double work = (blocks * cost.start_us + token_us * tokens * problem.HV * splits) / slots;
   // State in and out, q, k, g per block (they are shared through L2: once), v and o once.
   const double state_bytes = sequences * problem.HV * problem.K * problem.V *
                              ((problem.has_initial_state ? size_of(problem.initial_state_dtype) : 0) + (problem.has_final_state ? size_of(problem.final_state_dtype) : 0));
@@ -74,16 +81,7 @@ double modelled_us(const Problem& problem, const DeviceCaps& caps, Kind kind) {
   return std::max({serial, work, memory});
 }
 
-// Tokens of a stage: a power of two, so that tiles divide 64.
-int tile_of(const Problem& problem, Kind kind) {
-  const int most = config_of(kind, static_cast<int>(problem.K)).tile;
-  const int64_t longest = problem.varlen ? std::min(problem.max_seqlen, problem.T) : problem.T;
-  int tile = 1;
-  while (tile < most && tile < longest) tile *= 2;
-  return tile;
-}
-
-// tuning: {kind, tokens of a stage}.
+// tuning: {kind}.
 Plan propose_here(const Problem& problem, const DeviceCaps& caps, const PlanOptions&, std::string& config) {
   Plan plan;
   plan.problem = problem;
@@ -95,13 +93,12 @@ Plan propose_here(const Problem& problem, const DeviceCaps& caps, const PlanOpti
     const double us = modelled_us(problem, caps, kind);
     if (k == 0 || us < plan.modelled_us) best = kind, plan.modelled_us = us;
   }
-  const Config c = config_of(best, static_cast<int>(problem.K));
-  plan.v_split = c.splits();
-  plan.stages = c.stages();
-  plan.tuning = {static_cast<int64_t>(best), tile_of(problem, best)};
+  plan.v_split = splits_of(best, static_cast<int>(problem.K));
+  plan.stages = best == Kind::kStep ? 0 : config_of(best, static_cast<int>(problem.K)).stages;
+  plan.tuning = {static_cast<int64_t>(best)};
   plan.workspace_bytes = 0;
-  const char* names[] = {"latency", "throughput", "stream"};
-  config = std::string(names[static_cast<int>(best)]) + " v_split=" + std::to_string(c.splits()) + " tile=" + std::to_string(plan.tuning[1]);
+  constexpr const char* kNames[kKinds] = {"latency", "throughput", "step"};
+  config = std::string(kNames[static_cast<int>(best)]) + " v_split=" + std::to_string(plan.v_split);
   plan.why = "token by token, one launch, the state passes once";
   return plan;
 }
@@ -143,19 +140,16 @@ Params params_of(const Plan& plan, const Args& args) {
   p.gate = static_cast<int8_t>(problem.gate);
   p.v_first = problem.state_layout == StateLayout::kVFirst;
   p.qk_l2norm = problem.qk_l2norm, p.beta_is_logits = problem.beta_is_logits, p.beta_doubled = problem.beta_doubled;
-  p.tile = static_cast<int>(plan.tuning[1]);
   return p;
 }
 
 Status run_here(const Plan& plan, const Args& args, Workspace, Stream stream) {
   const Kind kind = static_cast<Kind>(plan.tuning[0]);
   const int dim = static_cast<int>(plan.problem.K);
-  Params params = params_of(plan, args);
-  params.items = plan.problem.N * plan.problem.HV * config_of(kind, dim).splits();
-  if (params.items == 0) return {};
+  const Params params = params_of(plan, args);
+  const int64_t blocks = plan.problem.N * plan.problem.HV * splits_of(kind, dim);  // along x, which can_run keeps within 2^31 - 1
+  if (blocks == 0) return {};
   const bool packed = params.qkv == Element::kBf16 && params.gate_type != Element::kFp16 && plan.problem.aligned16;
-  // Blocks walk over the items, so any number of them fits the grid's x axis.
-  const int64_t blocks = std::min<int64_t>(params.items, std::numeric_limits<int32_t>::max());
   cuda::DeviceGuard guard(plan.problem.device);
   HYLA_RETURN_IF_ERROR(guard.status());
   return launch_recurrent(kind, dim, packed, params, blocks, stream);
