@@ -100,6 +100,8 @@ Result<SafetensorsFile> SafetensorsFile::parse(std::vector<char> bytes, const st
   if (header_bytes > bytes.size() - sizeof header_bytes)
     return io_error(name, "a header of at most " + std::to_string(bytes.size() - sizeof header_bytes) + " bytes (is the file truncated?)",
                     std::to_string(header_bytes));
+  constexpr uint64_t kMaxHeader = 100'000'000;  // the format's limit
+  if (header_bytes > kMaxHeader) return io_error(name, "a header of at most " + std::to_string(kMaxHeader) + " bytes", std::to_string(header_bytes));
   const char* header = bytes.data() + sizeof header_bytes;
   DuplicateKeys keys;
   const json root = json::parse(header, header + header_bytes, std::ref(keys), /*allow_exceptions=*/false);

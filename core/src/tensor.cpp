@@ -1,5 +1,6 @@
 #include "hyla/tensor.h"
 
+#include <algorithm>
 #include <limits>
 
 namespace hyla {
@@ -40,9 +41,9 @@ std::string to_string(Device device) {
 
 int64_t TensorView::numel() const {
   if (!defined()) return 0;
-  int64_t n = 1;
-  for (int i = 0; i < rank; ++i) n *= shape[i];
-  return n;
+  uint64_t n = 1;  // unsigned: extents not yet checked may overflow
+  for (int i = 0; i < rank; ++i) n *= static_cast<uint64_t>(shape[i]);
+  return static_cast<int64_t>(n);
 }
 
 TensorView contiguous(void* data, DType dtype, const int64_t* shape, int rank, Device device) {
@@ -51,7 +52,8 @@ TensorView contiguous(void* data, DType dtype, const int64_t* shape, int rank, D
   for (int i = rank - 1; i >= 0; --i) {
     t.shape[i] = shape[i];
     t.stride[i] = stride;
-    stride *= shape[i] > 0 ? shape[i] : 1;
+    // Only an empty tensor's strides can overflow, and they are never used.
+    if (shape[i] > 0 && __builtin_mul_overflow(stride, shape[i], &stride)) stride = std::numeric_limits<int64_t>::max();
   }
   return t;
 }
@@ -61,6 +63,7 @@ TensorView contiguous(void* data, DType dtype, std::initializer_list<int64_t> sh
 }
 
 bool is_contiguous(const TensorView& t) {
+  if (std::find(t.shape.begin(), t.shape.begin() + t.rank, 0) != t.shape.begin() + t.rank) return true;
   int64_t stride = 1;
   for (int i = t.rank - 1; i >= 0; --i) {
     if (t.shape[i] != 1 && t.stride[i] != stride) return false;
