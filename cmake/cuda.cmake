@@ -32,6 +32,11 @@ if(HYLA_WITH_CUDA)
     message(FATAL_ERROR "CuTe's headers were not found: pip install nvidia-cutlass==4.2.0.0 into .venv, or set HYLA_CUTLASS_DIR")
   endif()
   find_package(CUDAToolkit REQUIRED)
+  # CMake 3.25 does not know how to ask this nvcc for C++20.
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+  endif()
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
   # Every compile goes through a check that fails on spills and serialized wgmma.
