@@ -2,12 +2,14 @@
 
 #include "ops/extend/cpu/variant.h"
 #include "ops/extend/sm80_mma/variant.h"
+#include "ops/extend/sm90_fa/variant.h"
 
 namespace hyla::extend {
 
 // In order of preference: on equal modelled time the earlier one is chosen.
 std::span<const Variant> all_variants() {
   static const Variant list[] = {
+      sm90_fa::variant(),
       sm80_mma::variant(),
       cpu::variant(),
   };

@@ -1,0 +1,256 @@
+// The loading warpgroup: hands out units, fetches Q, K and V. Rows come by cp.async (prefix slots, partial tiles) or by the copy engine.
+#pragma once
+#include "smem.cuh"
+
+namespace hyla::extend::sm90_fa {
+
+// The rows one warp fetches of a tile: lane l keeps row l.
+struct RowSet {
+  uint32_t k, v;      // this lane's row, in units of its tensor
+  uint32_t live;      // bit r: row r is inside the segment and its slot inside the pool
+};
+
+// Hides a value's origin, so that what is derived from it is computed anew at every use instead of living in registers across the loop:
+// the loading warpgroup has few.
+__device__ __forceinline__ int opaque(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
+// 16-byte copies of kRows rows a warp into a swizzled tile of kTileRows rows. A dead row is filled with zeros.
+template <int kPanel, int kPanels, int kTileRows, int kRows, bool kFill>
+__device__ __forceinline__ void copy_rows(uint32_t tile, const uint8_t* base, uint32_t unit, uint32_t offset, uint32_t live, int warp, int lane) {
+  constexpr int kLanes = kPanel / 16, kStep = 32 / kLanes;  // lanes a row, rows an instruction
+  static_assert(kRows % kStep == 0);
+  const int r = lane / kLanes, u = lane % kLanes;
+  const int row0 = warp * kRows + r;
+  // Row distance kStep flips bit 2 of the 128-byte swizzle and leaves the 64-byte one alone.
+  const uint32_t swz = kPanel == 128 ? (u ^ (row0 & 7)) : (u ^ ((row0 >> 1) & 3));
+  const uint32_t dst0 = tile + row0 * kPanel + swz * 16, dst1 = kPanel == 128 ? dst0 ^ 64 : dst0;
+  base += u * 16;
+#pragma unroll(kPanels > 3 ? 2 : 8)
+  for (int g = 0; g < kRows / kStep; ++g) {
+    const uint32_t off = __shfl_sync(0xffffffffu, offset, g * kStep + r);
+    const uint8_t* src = base + uint64_t(off) * unit;
+    const uint32_t dst = (g & 1 ? dst1 : dst0) + g * kStep * kPanel;
+    const bool valid = live >> (g * kStep + r) & 1;
+#pragma unroll
+    for (int j = 0; j < kPanels; ++j) {
+      if constexpr (kFill)
+        cp_async16_zfill(dst + j * kTileRows * kPanel, src + j * kPanel, valid);
+      else
+        cp_async16(dst + j * kTileRows * kPanel, src + j * kPanel);
+    }
+  }
+}
+
+template <int kPanel, int kPanels, int kTileRows, int kRows>
+__device__ __forceinline__ void gather_rows(uint32_t tile, const uint8_t* base, uint32_t unit, uint32_t offset, uint32_t live, int warp, int lane) {
+  lane = opaque(lane);
+  constexpr uint32_t kAll = kRows == 32 ? 0xffffffffu : (1u << kRows) - 1;
+  if (live == kAll)
+    copy_rows<kPanel, kPanels, kTileRows, kRows, false>(tile, base, unit, offset, live, warp, lane);
+  else
+    copy_rows<kPanel, kPanels, kTileRows, kRows, true>(tile, base, unit, offset, live, warp, lane);
+}
+
+// A slot as it lies in kv_indices. Kept raw until it is used, so that the load stays in flight for a whole tile.
+struct RawSlot {
+  uint32_t lo, hi;
+};
+__device__ __forceinline__ RawSlot read_slot(const Params& p, const Unit& w, const Tile& t, int lo, int row) {
+  RawSlot s{0xffffffffu, 0};
+  const int key = t.first + row;
+  if (t.prefix && key >= lo && key < w.prefix) {
+    const int64_t at = w.kv_begin + key;
+    if (p.indices64) {
+      const uint2 x = __ldg(static_cast<const uint2*>(p.kv_indices) + at);
+      s = {x.x, x.y};
+    } else {
+      s.lo = __ldg(static_cast<const uint32_t*>(p.kv_indices) + at);
+    }
+  }
+  return s;
+}
+
+__device__ __forceinline__ uint32_t pool_offset(const Params& p, const Matrix& m, uint32_t slot) {
+  if (p.page_size == 1) return slot * m.per_row;
+  const uint32_t page = p.page_shift >= 0 ? slot >> p.page_shift : slot / uint32_t(p.page_size);
+  return page * m.per_page + (slot - page * uint32_t(p.page_size)) * m.per_row;
+}
+
+// Row offsets of one tile; sets `bad` when a key of the segment has no readable slot.
+template <class C>
+__device__ __forceinline__ RowSet locate_rows(const Params& p, const Unit& w, const Span& span, const Tile& t, RawSlot raw, int warp, int lane,
+                                              bool& live, bool& bad) {
+  const int key = t.first + warp * C::kRowsPerWarp + lane;
+  const bool mine = lane < C::kRowsPerWarp;
+  RowSet rows{0, 0, 0};
+  if (t.prefix) {
+    const bool inside = mine && key >= span.prefix_lo && key < w.prefix;
+    live = inside && raw.hi == 0 && raw.lo < uint64_t(p.slots);
+    bad = inside && !live;
+    if (live) {
+      rows.k = pool_offset(p, p.k_pool, raw.lo);
+      rows.v = pool_offset(p, p.v_pool, raw.lo);
+    }
+  } else {
+    live = mine && key >= span.new_lo && key < span.new_hi;
+    bad = false;
+    if (live) {
+      rows.k = uint32_t(w.new_row + key) * p.k.per_row;
+      rows.v = uint32_t(w.new_row + key) * p.v.per_row;
+    }
+  }
+  rows.live = __ballot_sync(0xffffffffu, live);
+  return rows;
+}
+
+__device__ __forceinline__ void tma_tile(uint32_t dst, const TensorMap& map, int column, int head, int row, Barrier& full) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(dst),
+      "l"(&map), "r"(column), "r"(head), "r"(row), "r"(smem_addr(&full))
+      : "memory");
+}
+__device__ __forceinline__ void arrive_many(Barrier& b, uint32_t count) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(smem_addr(&b)), "r"(count) : "memory");
+}
+
+// Copies work index `index` (unit and KV head) to shared memory slot `at`; one thread.
+template <class C>
+__device__ __forceinline__ void publish_unit(const Params& p, Smem<C>& s, int index, int units, int head_group, int at) {
+  const int per_group = units * head_group, group = index / per_group;
+  if (units == 0 || group * head_group >= p.kv_heads) {
+    s.head[at] = -1;
+  } else {
+    const int rest = index - group * per_group, unit = rest / head_group;
+    const uint4* src = reinterpret_cast<const uint4*>(p.units + unit);
+    uint4* dst = reinterpret_cast<uint4*>(&s.unit[at]);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) dst[i] = __ldcg(src + i);
+    s.head[at] = group * head_group + rest - unit * head_group;
+  }
+  s.unit_full[at].arrive();
+}
+
+// Q rows of a unit: row r is head r % G of token r / G.
+template <class C>
+__device__ __forceinline__ void load_q(const Params& p, Smem<C>& s, const Unit& w, int head, int warp, int lane) {
+  const int row = warp * 32 + lane, token = row / p.group;
+  const bool valid = token < w.tokens;
+  const uint32_t offset = valid ? uint32_t(w.q_row + token) * p.q.per_row + uint32_t(head * p.group + row % p.group) * p.q_per_head : 0;
+  const uint32_t live = __ballot_sync(0xffffffffu, valid);
+  gather_rows<C::kPanelQ, C::kPanelsQ, kTileM, 32>(smem_addr(s.q), static_cast<const uint8_t*>(p.q.data), p.q.unit, offset, live, warp, lane);
+  s.q_full.arrive_on_cp_async();
+}
+
+template <class C>
+__device__ __forceinline__ void load_k(const Params& p, Smem<C>& s, const Unit& w, const Tile& t, int head, const RowSet& rows, bool live, bool bad,
+                                       RingState<C::kStages>& ring, int warp, int lane) {
+  Barrier& full = s.k_full[ring.index];
+  s.k_empty[ring.index].wait(ring.parity ^ 1);
+  const uint32_t dst = smem_addr(s.k[ring.index]);
+  if (p.use_tma && whole_new_tile<C::kN>(t, w.n)) {
+    if (warp == 0 && lane == 0) {
+      full.expect_tx(C::kN * C::kLq * 2);
+#pragma unroll
+      for (int j = 0; j < C::kPanelsQ; ++j)
+        tma_tile(dst + j * C::kN * C::kPanelQ, p.k_map, j * C::kPanelQ / 2, head, int(w.new_row) + t.first, full);
+      arrive_many(full, 128 + kLoaderWarps);
+    }
+  } else {
+    const Matrix& m = t.prefix ? p.k_pool : p.k;
+    gather_rows<C::kPanelQ, C::kPanelsQ, C::kN, C::kRowsPerWarp>(dst, static_cast<const uint8_t*>(m.data) + opaque(head) * m.head, m.unit, rows.k, rows.live, warp,
+                                                                 lane);
+    full.arrive_on_cp_async();
+    if (t.prefix) {
+      const bool any_bad = __any_sync(0xffffffffu, bad);
+      if (any_bad && lane < C::kRowsPerWarp) s.live[ring.index][warp * C::kRowsPerWarp + lane] = live;
+      if (lane == 0) s.bad[ring.index][warp] = any_bad;
+    }
+    release(full, lane);
+  }
+  ring.advance();
+}
+
+template <class C>
+__device__ __forceinline__ void load_v(const Params& p, Smem<C>& s, const Unit& w, const Tile& t, int head, const RowSet& rows,
+                                       RingState<C::kStages>& ring, int warp, int lane) {
+  Barrier& full = s.v_full[ring.index];
+  s.v_empty[ring.index].wait(ring.parity ^ 1);
+  const uint32_t dst = smem_addr(s.v[ring.index]);
+  if (p.use_tma && whole_new_tile<C::kN>(t, w.n)) {
+    if (warp == 0 && lane == 0) {
+      full.expect_tx(C::kN * C::kLv * 2);
+#pragma unroll
+      for (int j = 0; j < C::kPanelsV; ++j)
+        tma_tile(dst + j * C::kN * C::kPanelV, p.v_map, j * C::kPanelV / 2, head, int(w.new_row) + t.first, full);
+      arrive_many(full, 128);
+    }
+  } else {
+    const Matrix& m = t.prefix ? p.v_pool : p.v;
+    gather_rows<C::kPanelV, C::kPanelsV, C::kN, C::kRowsPerWarp>(dst, static_cast<const uint8_t*>(m.data) + opaque(head) * m.head, m.unit, rows.v, rows.live, warp,
+                                                                 lane);
+    full.arrive_on_cp_async();
+  }
+  ring.advance();
+}
+
+// Order of a unit: K(0), Q, K(1), V(0), K(2), V(1), ... so that Q K^T runs one tile ahead of P V.
+template <class C>
+__device__ __forceinline__ void load_unit(const Params& p, Smem<C>& s, const Unit& w, int head, RingState<C::kStages>& k_ring,
+                                          RingState<C::kStages>& v_ring, uint32_t& q_parity, int warp, int lane) {
+  const int count = w.t1 - w.t0;
+  if (count == 0) return;
+  const Span span = span_of<C::kN>(w.n, w.prefix, w.q0, w.tokens, p.window, p.ahead, p.skip_prefix, p.skip_new);
+  const int row = warp * C::kRowsPerWarp + (lane < C::kRowsPerWarp ? lane : 0);
+  RawSlot raw = read_slot(p, w, tile_of<C::kN>(span, w.t0), span.prefix_lo, row);
+  RowSet behind{};
+#pragma unroll 1
+  for (int i = 0; i <= count; ++i) {
+    RowSet rows{};
+    if (i < count) {
+      const Tile tile = tile_of<C::kN>(span, w.t0 + i);
+      bool live, bad;
+      rows = locate_rows<C>(p, w, span, tile, raw, warp, lane, live, bad);
+      if (i + 1 < count) raw = read_slot(p, w, tile_of<C::kN>(span, w.t0 + i + 1), span.prefix_lo, row);
+      load_k<C>(p, s, w, tile, head, rows, live, bad, k_ring, warp, lane);
+    }
+    if (i == 0) {
+      s.q_empty.wait(q_parity ^ 1);
+      load_q<C>(p, s, w, head, warp, lane);
+      q_parity ^= 1;
+    } else {
+      load_v<C>(p, s, w, tile_of<C::kN>(span, w.t0 + i - 1), head, behind, v_ring, warp, lane);
+    }
+    behind = rows;
+  }
+}
+
+template <class C>
+__device__ __forceinline__ void run_loader(const Params& p, Smem<C>& s) {
+  const int tid = threadIdx.x - 256, lane = tid & 31, warp = __shfl_sync(0xffffffffu, tid >> 5, 0);
+  const int units = __ldcg(&p.header->units), head_group = __ldcg(&p.header->head_group);
+  RingState<C::kStages> k_ring, v_ring;
+  RingState<2> unit_ring;
+  uint32_t q_parity = 0;
+  int next = blockIdx.x;
+  if (tid == 0) publish_unit<C>(p, s, next, units, head_group, 0);
+  for (;;) {
+    s.unit_full[unit_ring.index].wait(unit_ring.parity);
+    const int head = s.head[unit_ring.index];
+    if (head < 0) break;
+    if (tid == 0) next = atomicAdd(&p.header->next, 1);  // in flight while the unit loads
+    load_unit<C>(p, s, s.unit[unit_ring.index], head, k_ring, v_ring, q_parity, warp, lane);
+    release(s.unit_empty[unit_ring.index], lane);
+    unit_ring.advance();
+    if (tid == 0) {
+      s.unit_empty[unit_ring.index].wait(unit_ring.parity ^ 1);
+      publish_unit<C>(p, s, next, units, head_group, unit_ring.index);
+    }
+  }
+  // Copies still in flight must land before the block's shared memory goes to another one.
+  asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+}  // namespace hyla::extend::sm90_fa
