@@ -28,8 +28,8 @@ constexpr int pad16(int64_t columns) { return static_cast<int>((columns + 15) / 
 constexpr int64_t buffer_elements(Tile t, int64_t Lq, int64_t Lv) { return int64_t(t.n) * (std::max(pad16(Lq), pad16(Lv)) + kPad); }
 constexpr int64_t smem_bytes(Tile t, int64_t Lq, int64_t Lv, int buffers) {
   const int64_t q = int64_t(t.m()) * (pad16(Lq) + kPad) * 2, p = int64_t(t.m()) * (t.n + kPad) * 2;
-  const int64_t stats = int64_t(t.column_groups()) * t.m() * 4, slots = int64_t(t.n) * 8 * buffers;
-  return q + buffers * buffer_elements(t, Lq, Lv) * 2 + p + stats + slots;
+  const int64_t stats = int64_t(t.column_groups()) * t.m() * 4, slots = int64_t(t.n) * 8 * buffers, seen = t.n;
+  return q + buffers * buffer_elements(t, Lq, Lv) * 2 + p + stats + slots + seen;
 }
 constexpr int kMaxBuffers = 4;
 

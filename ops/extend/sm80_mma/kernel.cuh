@@ -49,6 +49,8 @@ __device__ __forceinline__ void attend_item(const Params& p, const Item& it) {
   T* sP = sRing + p.buffers * buffer;
   int64_t* sSlots = reinterpret_cast<int64_t*>(sP + kM * kPStride);  // [buffers][kN]
   float* sMax = reinterpret_cast<float*>(sSlots + p.buffers * kN);   // [kCols][kM]
+  // With a custom mask: keys of the tile that some row sees. The values of the others must not be multiplied, not even by 0: they may be NaN.
+  uint8_t* sSeen = reinterpret_cast<uint8_t*>(sMax + kCols * kM);  // [kN]
 
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row_group = warp / kCols, column_group = warp % kCols;
   const int row_lo = row_group * 16 + lane / 4;  // this thread's rows: row_lo and row_lo + 8
@@ -100,6 +102,7 @@ __device__ __forceinline__ void attend_item(const Params& p, const Item& it) {
   for (int64_t tile = it.tile_begin; tile < it.tile_end; ++tile, ++load) {
     const KeyTile t = key_tile(it, tile, kN);
     issue(load + p.buffers - 1);
+    if (p.mask != nullptr && threadIdx.x < kN) sSeen[threadIdx.x] = 0;
     arrive();
     const T* sK = sRing + load % p.buffers * buffer;
     const int64_t* slots = sSlots + load % p.buffers * kN;
@@ -139,6 +142,7 @@ __device__ __forceinline__ void attend_item(const Params& p, const Item& it) {
         const bool seen = rows[r].token >= 0 && slots[column] >= 0 &&
                           allowed(p, it, mask_base, mask_row, mask_offset, t.prefix, rows[r].token, t.first + column);
         s[j][e] = seen ? x : -INFINITY;
+        if (p.mask != nullptr && seen) sSeen[column] = 1;
         top[r] = fmaxf(top[r], s[j][e]);
       }
     }
@@ -181,14 +185,18 @@ __device__ __forceinline__ void attend_item(const Params& p, const Item& it) {
     __syncthreads();
 
     // Output: this warp's 16 rows and its share of the value columns.
-    const T* sV = sK;
     int stride = q_stride;
     if (!p.aliased) {
       ++load;
       issue(load + p.buffers - 1);
       arrive();
-      sV = sRing + load % p.buffers * buffer;
       stride = v_stride;
+    }
+    T* sV = sRing + load % p.buffers * buffer;
+    if (p.mask != nullptr) {
+      for (int i = threadIdx.x; i < kN * p.Lv; i += kThreads)
+        if (!sSeen[i / p.Lv]) sV[i / p.Lv * stride + i % p.Lv] = T(0.0f);
+      __syncthreads();
     }
     const int first_column = column_group * kOut;
 #pragma unroll
