@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "ops/extend/overlap.h"
+#include "core/overlap.h"
 
 namespace hyla::extend {
 namespace {

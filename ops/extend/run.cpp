@@ -5,7 +5,7 @@
 
 #include "hyla/extend.h"
 #include "hyla/workspace.h"
-#include "ops/extend/overlap.h"
+#include "core/overlap.h"
 #include "ops/extend/problem.h"
 #include "ops/extend/variants.h"
 

@@ -6,7 +6,7 @@
 #include <functional>
 #include <limits>
 
-#include "ops/extend/overlap.h"
+#include "core/overlap.h"
 #include "ops/extend/problem.h"
 #include "ops/extend/tests/case_data.h"
 

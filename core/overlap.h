@@ -4,7 +4,7 @@
 
 #include "hyla/tensor.h"
 
-namespace hyla::extend {
+namespace hyla {
 
 // True when two elements of the view may share an address.
 bool overlaps_itself(const TensorView& t);
@@ -12,4 +12,4 @@ bool overlaps_itself(const TensorView& t);
 bool overlap(const TensorView& a, const TensorView& b);
 std::string describe_strides(const TensorView& t);  // "[512, 128, 1]"
 
-}  // namespace hyla::extend
+}  // namespace hyla

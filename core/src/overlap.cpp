@@ -1,10 +1,10 @@
-#include "ops/extend/overlap.h"
+#include "core/overlap.h"
 
 #include <algorithm>
 #include <utility>
 #include <vector>
 
-namespace hyla::extend {
+namespace hyla {
 namespace {
 
 struct Range {
@@ -59,4 +59,4 @@ std::string describe_strides(const TensorView& t) {
   return text + "]";
 }
 
-}  // namespace hyla::extend
+}  // namespace hyla
