@@ -1,5 +1,5 @@
 // Shared memory, registers and the five-bound model of attention tiles: pure arithmetic over head dimensions, tile, stages and a chip's limits.
-// Planners choose by it and tests hold its numbers; docs/extend_attention.md derives the formulas.
+// Planners choose by it and tests hold its numbers; README.md lists the formulas.
 #pragma once
 #include <cstdint>
 #include <span>
