@@ -28,6 +28,8 @@ struct Destinations {
   const Item& item;
   int64_t first_row;
 
+  // False: no state is due after `tokens` tokens.
+  __device__ __forceinline__ bool possible(int tokens) const { return tokens % kCheckpointTokens == 0 || tokens >= item.length; }
   // The place after `cursor` (0 to begin with) of the state after `tokens` tokens; false when there is none left.
   __device__ __forceinline__ bool next(int tokens, int& cursor, const States*& states, int64_t& slot) const {
     const int rows = checkpoints_at(tokens);

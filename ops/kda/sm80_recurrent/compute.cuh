@@ -36,7 +36,7 @@ struct Compute {
   static constexpr int kSums = 2 * kGroup * kColumns;      // of a thread: [column][p 0..3, o 0..3]
   static constexpr int kHeld = kSums / kLanes;             // of them after the reduction
   static constexpr int kTeam = kLanes / kColumns;          // threads that then hold the sums of one column
-  static_assert(kColumns == 4 && kGroup == 4 && kHeld >= 1 && kHeld * kTeam == 2 * kGroup);
+  static_assert(kGroup == 4 && kHeld >= 1 && kHeld * kTeam == 2 * kGroup);
   using S = Stage<T>;
 
   const Params& p;

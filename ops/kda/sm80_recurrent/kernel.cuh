@@ -49,12 +49,14 @@ __device__ __forceinline__ void prepare_role(const Params& p, const Item& item, 
   for (int c = 0; c < kChannels; ++c) bias[c] = p.dt_bias != nullptr ? p.dt_bias[item.head * p.bias_head + lane * kChannels + c] : 0.0f;
   const float rate = p.A_log != nullptr ? fminf(expf(p.A_log[item.head * p.A_log_stride]), FLT_MAX) : 1.0f;
   const int groups = (item.length + kGroup - 1) / kGroup;
+  const typename Group<T>::Source source(p, item, lane);
+  const typename Group<T>::Place place(lane);
   for (int group = warp; group < groups; group += kC.prepare_warps) {
     const int count = min(item.length - group * kGroup, kGroup), stage = group % kC.stages;
     Group<T> tokens;
-    tokens.load(p, item, group * kGroup, count, lane);
+    tokens.load(p, source, group * kGroup, count, lane);
     if (group >= kC.stages) barrier_sync<kEmpty>(stage, kJoined);
-    tokens.store(p, stages + stage * kC.stage_floats(), count, lane, rate, bias);
+    tokens.store(p, stages + stage * kC.stage_floats(), count, lane, rate, bias, place);
     barrier_arrive<kFull>(stage, kJoined);
   }
 }
@@ -86,6 +88,7 @@ __device__ __forceinline__ void compute_role(const Params& p, const Item& item, 
     }
     done += count;
     // Groups divide 64, so that checkpoints fall on their ends.
+    if (!destinations.possible(done)) continue;
     const States* states;
     int cursor = 0;
     int64_t slot;

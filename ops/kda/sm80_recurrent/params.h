@@ -4,6 +4,8 @@
 
 namespace hyla::kda::sm80_recurrent {
 
+constexpr int8_t kGateBounded = 0, kGateUnbounded = 1, kGateGiven = 2;  // hyla::kda::Gate
+
 enum class Element : int8_t { kBf16, kFp16, kFp32 };
 
 struct Rows {               // [B, T, heads, D]
@@ -41,7 +43,7 @@ struct Params {
   int H, HV;
   float lower_bound, scale;
   Element qkv, gate_type, beta_type, out_type;
-  int8_t gate;              // hyla::kda::Gate
+  int8_t gate;              // kGateBounded, ..
   bool v_first, qk_l2norm, beta_is_logits, beta_doubled;
 };
 

@@ -19,47 +19,6 @@ __device__ __forceinline__ float exp2_fast(float x) {
   return r;
 }
 
-// How inputs are read. Packed: bf16 q, k, v and a known gate type with 16-byte aligned rows; Any: element by element, types at run time.
-template <class G>
-struct Packed {
-  template <int N>
-  static __device__ __forceinline__ void qk(const Params&, const void* row, int at, float (&x)[N]) { load<N>(static_cast<const __nv_bfloat16*>(row) + at, x); }
-  template <int N>
-  static __device__ __forceinline__ void gate(const Params&, const void* row, int at, float (&x)[N]) { load<N>(static_cast<const G*>(row) + at, x); }
-  static __device__ __forceinline__ const void* row(const Params&, const Rows& r, int64_t batch, int64_t token, int head, Element) {
-    return static_cast<const __nv_bfloat16*>(r.data) + (batch * r.batch + token * r.token + head * r.head);
-  }
-  static __device__ __forceinline__ const void* gate_row(const Params& p, int64_t batch, int64_t token, int head) {
-    return static_cast<const G*>(p.g.data) + (batch * p.g.batch + token * p.g.token + head * p.g.head);
-  }
-  static __device__ __forceinline__ float v(const Params&, const void* row, int at) { return __bfloat162float(static_cast<const __nv_bfloat16*>(row)[at]); }
-  static __device__ __forceinline__ float gate1(const Params&, const void* row, int at) { return static_cast<float>(static_cast<const G*>(row)[at]); }
-
- private:
-  template <int N>
-  static __device__ __forceinline__ void load(const __nv_bfloat16* src, float (&x)[N]) {
-    uint32_t words[N / 2];
-    if constexpr (N == 4) {
-      const uint2 w = __ldg(reinterpret_cast<const uint2*>(src));
-      words[0] = w.x, words[1] = w.y;
-    } else {
-      words[0] = __ldg(reinterpret_cast<const uint32_t*>(src));
-    }
-#pragma unroll
-    for (int i = 0; i < N / 2; ++i) x[2 * i] = __uint_as_float(words[i] << 16), x[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
-  }
-  template <int N>
-  static __device__ __forceinline__ void load(const float* src, float (&x)[N]) {
-    if constexpr (N == 4) {
-      const float4 w = __ldg(reinterpret_cast<const float4*>(src));
-      x[0] = w.x, x[1] = w.y, x[2] = w.z, x[3] = w.w;
-    } else {
-      const float2 w = __ldg(reinterpret_cast<const float2*>(src));
-      x[0] = w.x, x[1] = w.y;
-    }
-  }
-};
-
 __device__ __forceinline__ float read_element(Element type, const void* data, int64_t at) {
   switch (type) {
     case Element::kBf16: return __bfloat162float(static_cast<const __nv_bfloat16*>(data)[at]);
@@ -67,44 +26,110 @@ __device__ __forceinline__ float read_element(Element type, const void* data, in
     default: return static_cast<const float*>(data)[at];
   }
 }
+__device__ __forceinline__ int bytes_of(Element type) { return type == Element::kFp32 ? 4 : 2; }
 
-struct Any {
+// Rows of one sequence and head: byte address of its first token, bytes from token to token.
+struct Tokens {
+  const char* first;
+  int64_t step;
+  __device__ __forceinline__ const void* at(int token) const { return first + token * step; }
+};
+__device__ __forceinline__ Tokens tokens_of(const Rows& r, int64_t batch, int64_t first, int head, int channel, int size) {
+  return {static_cast<const char*>(r.data) + (batch * r.batch + first * r.token + head * r.head + channel) * size, r.token * size};
+}
+
+// How rows are read. Packed: bf16 q, k, v and a known gate type with 16-byte aligned rows; Any: element by element, types at run time.
+template <class G>
+struct Packed {
+  static __device__ __forceinline__ int qkv_size(const Params&) { return 2; }
+  static __device__ __forceinline__ int gate_size(const Params&) { return sizeof(G); }
   template <int N>
-  static __device__ __forceinline__ void qk(const Params& p, const void* row, int at, float (&x)[N]) {
+  static __device__ __forceinline__ void qkv(const Params&, const void* row, float* x) { load<N>(static_cast<const __nv_bfloat16*>(row), x); }
+  template <int N>
+  static __device__ __forceinline__ void gate(const Params&, const void* row, float* x) { load<N>(static_cast<const G*>(row), x); }
+
+ private:
+  template <int N>
+  static __device__ __forceinline__ void load(const __nv_bfloat16* src, float* x) {
+    if constexpr (N == 1) {
+      x[0] = __bfloat162float(*src);
+    } else {
+      uint32_t words[N / 2];
+      if constexpr (N == 4) {
+        const uint2 w = __ldg(reinterpret_cast<const uint2*>(src));
+        words[0] = w.x, words[1] = w.y;
+      } else {
+        words[0] = __ldg(reinterpret_cast<const uint32_t*>(src));
+      }
 #pragma unroll
-    for (int i = 0; i < N; ++i) x[i] = read_element(p.qkv, row, at + i);
+      for (int i = 0; i < N / 2; ++i) x[2 * i] = __uint_as_float(words[i] << 16), x[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
+    }
   }
   template <int N>
-  static __device__ __forceinline__ void gate(const Params& p, const void* row, int at, float (&x)[N]) {
-#pragma unroll
-    for (int i = 0; i < N; ++i) x[i] = read_element(p.gate_type, row, at + i);
+  static __device__ __forceinline__ void load(const float* src, float* x) {
+    if constexpr (N == 4) {
+      const float4 w = __ldg(reinterpret_cast<const float4*>(src));
+      x[0] = w.x, x[1] = w.y, x[2] = w.z, x[3] = w.w;
+    } else if constexpr (N == 2) {
+      const float2 w = __ldg(reinterpret_cast<const float2*>(src));
+      x[0] = w.x, x[1] = w.y;
+    } else {
+      x[0] = *src;
+    }
   }
-  static __device__ __forceinline__ const void* row(const Params&, const Rows& r, int64_t batch, int64_t token, int head, Element type) {
-    return static_cast<const char*>(r.data) + (batch * r.batch + token * r.token + head * r.head) * (type == Element::kFp32 ? 4 : 2);
-  }
-  static __device__ __forceinline__ const void* gate_row(const Params& p, int64_t batch, int64_t token, int head) {
-    return row(p, p.g, batch, token, head, p.gate_type);
-  }
-  static __device__ __forceinline__ float v(const Params& p, const void* row, int at) { return read_element(p.qkv, row, at); }
-  static __device__ __forceinline__ float gate1(const Params& p, const void* row, int at) { return read_element(p.gate_type, row, at); }
 };
 
+struct Any {
+  static __device__ __forceinline__ int qkv_size(const Params& p) { return bytes_of(p.qkv); }
+  static __device__ __forceinline__ int gate_size(const Params& p) { return bytes_of(p.gate_type); }
+  template <int N>
+  static __device__ __forceinline__ void qkv(const Params& p, const void* row, float* x) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) x[i] = read_element(p.qkv, row, i);
+  }
+  template <int N>
+  static __device__ __forceinline__ void gate(const Params& p, const void* row, float* x) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) x[i] = read_element(p.gate_type, row, i);
+  }
+};
+
+__device__ __forceinline__ float sigmoid(float x) {
+  float r;  // one rounding more than a division, and no branch
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(1.0f + exp2_fast(-kLog2E * x)));
+  return r;
+}
+// log(1 + e^x) = max(x, 0) + log1p(e), e = e^-|x|; log1p(e) = 2 atanh(e / (2 + e)) by its series, whose argument is at most 1/3.
+__device__ __forceinline__ float softplus(float x) {
+  const float e = exp2_fast(-kLog2E * fabsf(x));
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(2.0f + e));
+  const float s = e * r, s2 = s * s;
+  const float series = ((((s2 * (1.0f / 11) + 1.0f / 9) * s2 + 1.0f / 7) * s2 + 1.0f / 5) * s2 + 1.0f / 3) * s2 + 1.0f;
+  return fmaxf(x, 0.0f) + 2.0f * s * series;
+}
+
 // Beta of a token, with what the flags ask for applied.
-__device__ __forceinline__ float beta_of(const Params& p, int64_t batch, int64_t token, int head) {
-  float b = read_element(p.beta_type, p.beta.data, batch * p.beta.batch + token * p.beta.token + head * p.beta.head);
-  if (p.beta_is_logits) b = __frcp_rn(1.0f + exp2_fast(-kLog2E * b));
+__device__ __forceinline__ float beta_of(const Params& p, const void* row) {
+  float b = read_element(p.beta_type, row, 0);
+  if (p.beta_is_logits) b = sigmoid(b);
   return p.beta_doubled ? 2.0f * b : b;
 }
 
-// e^g of one channel. `rate` is exp(A_log), at most FLT_MAX, so that a gate of 0 stays 0.
-__device__ __forceinline__ float decay_of(const Params& p, float raw, float rate) {
-  if (p.gate == 2) return exp2_fast(raw * kLog2E);
-  if (p.gate == 0) {
-    const float sigmoid = __frcp_rn(1.0f + exp2_fast(-kLog2E * (rate * raw)));
-    return exp2_fast(p.lower_bound * kLog2E * sigmoid);
+// Raw gates with their bias -> e^g, in place. `rate` is exp(A_log), at most FLT_MAX, so that a gate of 0 stays 0. The kind is tested once:
+// a branch an element would leave one element in flight at a time.
+template <int N>
+__device__ __forceinline__ void decays(const Params& p, float (&x)[N], float rate) {
+  if (p.gate == kGateBounded) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) x[i] = exp2_fast(p.lower_bound * kLog2E * sigmoid(rate * x[i]));
+  } else if (p.gate == kGateUnbounded) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) x[i] = exp2_fast(-kLog2E * (rate * softplus(x[i])));
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i) x[i] = exp2_fast(kLog2E * x[i]);
   }
-  const float softplus = raw > 20.0f ? raw : log1pf(exp2_fast(raw * kLog2E));
-  return exp2_fast(-kLog2E * (rate * softplus));
 }
 
 template <int N>
@@ -157,58 +182,84 @@ struct Group {
   static constexpr Config kC = T::kConfig;
   static constexpr int kChannels = kC.dim / 32;
   static constexpr int kValues = (kC.columns() + 31) / 32;  // a lane's columns of v
-  float q[kGroup][kChannels], k[kGroup][kChannels], g[kGroup][kChannels], v[kGroup][kValues], beta;
+  float q[kGroup][kChannels], k[kGroup][kChannels], g[kGroup * kChannels], v[kGroup][kValues], beta;
 
-  __device__ __forceinline__ void load(const Params& p, const Item& item, int first, int count, int lane) {
+  // The tokens of this warp's sequence and head, at this lane's channels.
+  struct Source {
+    Tokens q, k, g, v, beta;
+    __device__ __forceinline__ Source(const Params& p, const Item& item, int lane) {
+      using Io = typename T::Io;
+      const int qk_head = item.head / (p.HV / p.H), column = item.split * kC.columns() + min(lane, kC.columns() - 1);
+      q = tokens_of(p.q, item.batch, item.first, qk_head, lane * kChannels, Io::qkv_size(p));
+      k = tokens_of(p.k, item.batch, item.first, qk_head, lane * kChannels, Io::qkv_size(p));
+      g = tokens_of(p.g, item.batch, item.first, item.head, lane * kChannels, Io::gate_size(p));
+      v = tokens_of(p.v, item.batch, item.first, item.head, column, Io::qkv_size(p));
+      beta = tokens_of(p.beta, item.batch, item.first, item.head, 0, bytes_of(p.beta_type));
+    }
+  };
+
+  // Tokens past the end repeat the last one, so that no branch keeps a load from being in flight with the others; store() drops them.
+  __device__ __forceinline__ void load(const Params& p, const Source& source, int first, int count, int lane) {
     using Io = typename T::Io;
-    const int qk_head = item.head / (p.HV / p.H);
 #pragma unroll
     for (int j = 0; j < kGroup; ++j) {
-      if (j >= count) {  // a token that changes nothing
+      const int token = first + min(j, count - 1);
+      Io::template qkv<kChannels>(p, source.q.at(token), q[j]);
+      Io::template qkv<kChannels>(p, source.k.at(token), k[j]);
+      Io::template gate<kChannels>(p, source.g.at(token), g + j * kChannels);
+      const char* row = static_cast<const char*>(source.v.at(token));
 #pragma unroll
-        for (int c = 0; c < kChannels; ++c) q[j][c] = k[j][c] = g[j][c] = 0.0f;
-#pragma unroll
-        for (int c = 0; c < kValues; ++c) v[j][c] = 0.0f;
-        continue;
-      }
-      const int64_t at = item.first + first + j;
-      Io::qk(p, Io::row(p, p.q, item.batch, at, qk_head, p.qkv), lane * kChannels, q[j]);
-      Io::qk(p, Io::row(p, p.k, item.batch, at, qk_head, p.qkv), lane * kChannels, k[j]);
-      Io::gate(p, Io::gate_row(p, item.batch, at, item.head), lane * kChannels, g[j]);
-      const void* v_row = Io::row(p, p.v, item.batch, at, item.head, p.qkv);
-#pragma unroll
-      for (int c = 0; c < kValues; ++c)
-        v[j][c] = c * 32 + lane < kC.columns() ? Io::v(p, v_row, item.split * kC.columns() + c * 32 + lane) : 0.0f;
+      for (int c = 0; c < kValues; ++c) Io::template qkv<1>(p, row + c * 32 * Io::qkv_size(p), &v[j][c]);
     }
-    beta = 0.0f;
-    if (lane < count) beta = beta_of(p, item.batch, item.first + first + lane, item.head);
+    beta = beta_of(p, source.beta.at(first + min(lane, count - 1)));
   }
 
-  __device__ __forceinline__ void store(const Params& p, float* stage, int count, int lane, float rate, const float (&bias)[kChannels]) {
+  // Where a lane's sum goes. Sums: q.q [4], k.k [4], A_qk [10], A_kk [6], in this order, one a lane.
+  struct Place {
+    int offset = -1, row = 0, column = 0;  // lanes 8 to 23: in the stage; lanes of the two norms that scale it
+    __device__ __forceinline__ explicit Place(int lane) {
+#pragma unroll
+      for (int i = 0; i < kGroup; ++i)
+#pragma unroll
+        for (int j = 0; j <= i; ++j) {
+          if (lane == kAqk + i * (i + 1) / 2 + j) offset = Stage<T>::kAqk + i * kGroup + j, row = kNormQ + i, column = kNormK + j;
+          if (j < i && lane == kAkk + i * (i - 1) / 2 + j) offset = Stage<T>::kAkk + i * kGroup + j, row = kNormK + i, column = kNormK + j;
+        }
+    }
+  };
+  static constexpr int kNormQ = 0, kNormK = kGroup, kAqk = 2 * kGroup, kAkk = kAqk + kGroup * (kGroup + 1) / 2;
+
+  __device__ __forceinline__ void store(const Params& p, float* stage, int count, int lane, float rate, const float (&bias)[kChannels], const Place& place) {
     using S = Stage<T>;
-    // Sums: q.q [4], k.k [4], A_qk [10], A_kk [6], in this order.
-    constexpr int kNormQ = 0, kNormK = kGroup, kAqk = 2 * kGroup, kAkk = kAqk + kGroup * (kGroup + 1) / 2;
+#pragma unroll
+    for (int i = 0; i < kGroup * kChannels; ++i) g[i] += bias[i % kChannels];
+    decays(p, g, rate);
+    if (count < kGroup) {  // a token past the end changes nothing
+#pragma unroll
+      for (int j = 1; j < kGroup; ++j) {
+        if (j < count) continue;
+#pragma unroll
+        for (int c = 0; c < kChannels; ++c) g[j * kChannels + c] = 1.0f, q[j][c] = k[j][c] = 0.0f;
+#pragma unroll
+        for (int c = 0; c < kValues; ++c) v[j][c] = 0.0f;
+      }
+      if (lane >= count) beta = 0.0f;
+    }
     float sums[32];
 #pragma unroll
     for (int i = 0; i < 32; ++i) sums[i] = 0.0f;
-    float decay[kGroup][kChannels], end[kGroup][kChannels];
+    float end[kGroup][kChannels];
 #pragma unroll
     for (int j = 0; j < kGroup; ++j)
 #pragma unroll
       for (int c = 0; c < kChannels; ++c) {
-        decay[j][c] = j < count ? decay_of(p, g[j][c] + bias[c], rate) : 1.0f;
         sums[kNormQ + j] += q[j][c] * q[j][c];
         sums[kNormK + j] += k[j][c] * k[j][c];
-      }
-#pragma unroll
-    for (int j = 0; j < kGroup; ++j)
-#pragma unroll
-      for (int c = 0; c < kChannels; ++c) {
         float t = k[j][c];
         sums[kAqk + j * (j + 1) / 2 + j] += q[j][c] * t;
 #pragma unroll
         for (int i = j + 1; i < kGroup; ++i) {
-          t *= decay[i][c];
+          t *= g[i * kChannels + c];
           sums[kAqk + i * (i + 1) / 2 + j] += q[i][c] * t;
           sums[kAkk + i * (i - 1) / 2 + j] += k[i][c] * t;
         }
@@ -219,20 +270,15 @@ struct Group {
     // Lanes 0..7 now hold the norms; every other lane scales its product by two of them.
     constexpr float kEps = 1e-6f;
     const float factor = (p.qk_l2norm ? rsqrtf(sums[0] + kEps) : 1.0f) * (lane < kNormK ? p.scale : 1.0f);
+    const float product = sums[0] * __shfl_sync(~0u, factor, place.row) * __shfl_sync(~0u, factor, place.column);
+    if (place.offset >= 0) stage[place.offset] = product;
+    if (lane < kGroup) stage[S::kBeta + lane] = beta;
     float q_scale[kGroup], k_scale[kGroup];
 #pragma unroll
     for (int j = 0; j < kGroup; ++j) {
       q_scale[j] = __shfl_sync(~0u, factor, kNormQ + j);
       k_scale[j] = __shfl_sync(~0u, factor, kNormK + j);
     }
-#pragma unroll
-    for (int i = 0; i < kGroup; ++i)
-#pragma unroll
-      for (int j = 0; j < kGroup; ++j) {
-        if (j <= i && lane == kAqk + i * (i + 1) / 2 + j) stage[S::kAqk + i * kGroup + j] = sums[0] * q_scale[i] * k_scale[j];
-        if (j < i && lane == kAkk + i * (i - 1) / 2 + j) stage[S::kAkk + i * kGroup + j] = sums[0] * k_scale[i] * k_scale[j];
-      }
-    if (lane < kGroup) stage[S::kBeta + lane] = lane < count ? beta : 0.0f;
 
     float all[kChannels];
 #pragma unroll
@@ -242,7 +288,7 @@ struct Group {
       float kd[kChannels], qd[kChannels], ke[kChannels];
 #pragma unroll
       for (int c = 0; c < kChannels; ++c) {
-        all[c] *= decay[j][c];
+        all[c] *= g[j * kChannels + c];
         kd[c] = k[j][c] * k_scale[j] * all[c];
         qd[c] = q[j][c] * q_scale[j] * all[c];
         ke[c] = end[j][c] * k_scale[j];

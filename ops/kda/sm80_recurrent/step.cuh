@@ -56,6 +56,7 @@ template <class T>
 struct StepShared {
   static constexpr int kDim = T::kConfig.dim, kWarps = kDim / 32;
   float kd[kDim], qd[kDim], k[kDim], d[kDim];  // k and q not normalised: the factors come with the sums
+  float v[32];
   float sums[kWarps][4];                       // q.q, k.k, q.k of a warp's channels
   float partial[kWarps][2][32];                // K-first: p and o of a warp's rows
 };
@@ -65,24 +66,21 @@ __device__ __forceinline__ void step_token(const Params& p, const Item& item, St
   using Io = typename T::Io;
   constexpr int kDim = T::kConfig.dim, kWarps = kDim / 32;
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
-  const int64_t at = item.first + token;
+  const int at = item.first + token;
   const int qk_head = item.head / (p.HV / p.H), first_column = item.split * T::kConfig.columns();
-  const float q = Io::v(p, Io::row(p, p.q, item.batch, at, qk_head, p.qkv), thread), k = Io::v(p, Io::row(p, p.k, item.batch, at, qk_head, p.qkv), thread);
-  const float g = Io::gate1(p, Io::gate_row(p, item.batch, at, item.head), thread);
-  const void* v_row = Io::row(p, p.v, item.batch, at, item.head, p.qkv);
-  float v[4];  // K-first: of the thread's four columns; V-first: of its one, after the reduction
-  constexpr int kTeam = StepState<T>::kLanes / 8;  // V-first: threads that hold p and o of one column
-  const int own = state.column + 32 / StepState<T>::kLanes * (lane % StepState<T>::kLanes / kTeam);
-  if constexpr (T::kVFirst) {
-    v[0] = Io::v(p, v_row, first_column + own);
-  } else {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) v[j] = Io::v(p, v_row, first_column + state.column + j);
-  }
-  const float beta = beta_of(p, item.batch, at, item.head);
+  const int qkv_size = Io::qkv_size(p);
+  float q, k, g, v = 0;
+  Io::template qkv<1>(p, tokens_of(p.q, item.batch, at, qk_head, thread, qkv_size).first, &q);
+  Io::template qkv<1>(p, tokens_of(p.k, item.batch, at, qk_head, thread, qkv_size).first, &k);
+  Io::template gate<1>(p, tokens_of(p.g, item.batch, at, item.head, thread, Io::gate_size(p)).first, &g);
+  if (thread < 32) Io::template qkv<1>(p, tokens_of(p.v, item.batch, at, item.head, first_column + thread, qkv_size).first, &v);
+  const float beta = beta_of(p, tokens_of(p.beta, item.batch, at, item.head, 0, bytes_of(p.beta_type)).first);
 
-  const float d = decay_of(p, g + bias, rate);
+  float decay[1] = {g + bias};
+  decays(p, decay, rate);
+  const float d = decay[0];
   shared.kd[thread] = k * d, shared.qd[thread] = q * d, shared.k[thread] = k, shared.d[thread] = d;
+  if (thread < 32) shared.v[thread] = v;
   float sums[4] = {q * q, k * k, q * k, 0};
   scatter_sum<32>(sums, lane);  // eight neighbours hold the same
   if (lane % 8 == 0) shared.sums[warp][lane / 8] = sums[0];
@@ -95,7 +93,7 @@ __device__ __forceinline__ void step_token(const Params& p, const Item& item, St
   }
   constexpr float kEps = 1e-6f;
   const float q_scale = p.scale * (p.qk_l2norm ? rsqrtf(qq + kEps) : 1.0f), k_scale = p.qk_l2norm ? rsqrtf(kk + kEps) : 1.0f;
-  const int64_t out_at = item.batch * p.out.batch + at * p.out.token + item.head * p.out.head + first_column;
+  const auto out_at = [&] { return item.batch * p.out.batch + at * p.out.token + item.head * p.out.head + first_column; };
   qk *= q_scale * k_scale;
 
   if constexpr (T::kVFirst) {
@@ -108,10 +106,11 @@ __device__ __forceinline__ void step_token(const Params& p, const Item& item, St
     }
     constexpr int kLanes = StepState<T>::kLanes;
     scatter_sum<kLanes>(x, lane);
-    const int base = lane - lane % kLanes, team = lane % kLanes / kTeam;
+    constexpr int kTeam = kLanes / 8;  // threads that then hold p and o of one column
+    const int base = lane - lane % kLanes, team = lane % kLanes / kTeam, own = state.column + 32 / kLanes * team;
     const float product = __shfl_sync(~0u, x[0], base + team * kTeam);  // p of the team's column
-    const float mine = beta * (v[0] - k_scale * product);
-    if (lane % kTeam == kTeam / 2) write_out(p, out_at + own, q_scale * x[0] + qk * mine);
+    const float mine = beta * (shared.v[own] - k_scale * product);
+    if (lane % kTeam == kTeam / 2) write_out(p, out_at() + own, q_scale * x[0] + qk * mine);
     const float4 kn = read4(shared.k + state.row), dn = read4(shared.d + state.row);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
@@ -146,7 +145,7 @@ __device__ __forceinline__ void step_token(const Params& p, const Item& item, St
       delta[0] += y.x, delta[1] += y.y, delta[2] += y.z, delta[3] += y.w;
     }
 #pragma unroll
-    for (int j = 0; j < 4; ++j) delta[j] = beta * (v[j] - k_scale * delta[j]);
+    for (int j = 0; j < 4; ++j) delta[j] = beta * (shared.v[state.column + j] - k_scale * delta[j]);
     if (thread < 8) {
       float o[4] = {};
 #pragma unroll
@@ -155,7 +154,7 @@ __device__ __forceinline__ void step_token(const Params& p, const Item& item, St
         o[0] += y.x, o[1] += y.y, o[2] += y.z, o[3] += y.w;
       }
 #pragma unroll
-      for (int j = 0; j < 4; ++j) write_out(p, out_at + state.column + j, q_scale * o[j] + qk * delta[j]);
+      for (int j = 0; j < 4; ++j) write_out(p, out_at() + state.column + j, q_scale * o[j] + qk * delta[j]);
     }
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
@@ -193,6 +192,7 @@ __global__ void __launch_bounds__(T::kConfig.threads(), 768 / T::kConfig.threads
       step_token(p, item, shared, state, rate, bias, done);
       if (++done < item.length) __syncthreads();
     }
+    if (!destinations.possible(done)) continue;
     const States* states;
     int cursor = 0;
     int64_t slot;

@@ -12,6 +12,9 @@
 namespace hyla::kda::sm80_recurrent {
 namespace {
 
+static_assert(kGateBounded == static_cast<int8_t>(Gate::kBounded) && kGateUnbounded == static_cast<int8_t>(Gate::kUnbounded) &&
+              kGateGiven == static_cast<int8_t>(Gate::kGiven));
+
 constexpr const char* kName = "sm80_recurrent";
 
 // Measured on an h200 at 1.98 GHz; NOTES.md has the runs.
