@@ -46,7 +46,7 @@ __device__ __forceinline__ void copy_rows(uint32_t tile, const uint8_t* base, ui
 
 template <int kPanel, int kPanels, int kTileRows, int kRows>
 __device__ __forceinline__ void gather_rows(uint32_t tile, const uint8_t* base, uint32_t unit, uint32_t offset, uint32_t live, int warp, int lane) {
-  lane = opaque(lane);
+  lane = opaque(lane), warp = opaque(warp);
   constexpr uint32_t kAll = kRows == 32 ? 0xffffffffu : (1u << kRows) - 1;
   if (live == kAll)
     copy_rows<kPanel, kPanels, kTileRows, kRows, false>(tile, base, unit, offset, live, warp, lane);
@@ -58,10 +58,13 @@ __device__ __forceinline__ void gather_rows(uint32_t tile, const uint8_t* base, 
 struct RawSlot {
   uint32_t lo, hi;
 };
-__device__ __forceinline__ RawSlot read_slot(const Params& p, const Unit& w, const Tile& t, int lo, int row) {
+template <class C>
+__device__ __forceinline__ RawSlot read_slot(const Params& p, const Unit& w, const Span& span, int index, int warp, int lane) {
   RawSlot s{0xffffffffu, 0};
-  const int key = t.first + row;
-  if (t.prefix && key >= lo && key < w.prefix) {
+  lane = opaque(lane);
+  const Tile t = tile_of<C::kN>(span, index);
+  const int key = t.first + warp * C::kRowsPerWarp + (lane < C::kRowsPerWarp ? lane : 0);
+  if (t.prefix && key >= span.prefix_lo && key < w.prefix) {
     const int64_t at = w.kv_begin + key;
     if (p.indices64) {
       const uint2 x = __ldg(static_cast<const uint2*>(p.kv_indices) + at);
@@ -83,6 +86,7 @@ __device__ __forceinline__ uint32_t pool_offset(const Params& p, const Matrix& m
 template <class C>
 __device__ __forceinline__ RowSet locate_rows(const Params& p, const Unit& w, const Span& span, const Tile& t, RawSlot raw, int warp, int lane,
                                               bool& live, bool& bad) {
+  lane = opaque(lane);
   const int key = t.first + warp * C::kRowsPerWarp + lane;
   const bool mine = lane < C::kRowsPerWarp;
   RowSet rows{0, 0, 0};
@@ -118,8 +122,9 @@ __device__ __forceinline__ void arrive_many(Barrier& b, uint32_t count) {
 
 // Copies work index `index` (unit and KV head) to shared memory slot `at`; one thread.
 template <class C>
-__device__ __forceinline__ void publish_unit(const Params& p, Smem<C>& s, int index, int units, int head_group, int at) {
-  const int per_group = units * head_group, group = index / per_group;
+__device__ __forceinline__ void publish_unit(const Params& p, Smem<C>& s, int index, int at) {
+  const int units = __ldcg(&p.header->units), head_group = __ldcg(&p.header->head_group);
+  const int per_group = units * head_group, group = per_group > 0 ? index / per_group : 0;
   if (units == 0 || group * head_group >= p.kv_heads) {
     s.head[at] = -1;
   } else {
@@ -136,7 +141,7 @@ __device__ __forceinline__ void publish_unit(const Params& p, Smem<C>& s, int in
 // Q rows of a unit: row r is head r % G of token r / G.
 template <class C>
 __device__ __forceinline__ void load_q(const Params& p, Smem<C>& s, const Unit& w, int head, int warp, int lane) {
-  const int row = warp * 32 + lane, token = row / p.group;
+  const int row = warp * 32 + opaque(lane), token = row / p.group;
   const bool valid = token < w.tokens;
   const uint32_t offset = valid ? uint32_t(w.q_row + token) * p.q.per_row + uint32_t(head * p.group + row % p.group) * p.q_per_head : 0;
   const uint32_t live = __ballot_sync(0xffffffffu, valid);
@@ -202,18 +207,19 @@ __device__ __forceinline__ void load_unit(const Params& p, Smem<C>& s, const Uni
                                           RingState<C::kStages>& v_ring, uint32_t& q_parity, int warp, int lane) {
   const int count = w.t1 - w.t0;
   if (count == 0) return;
-  const Span span = span_of<C::kN>(w.n, w.prefix, w.q0, w.tokens, p.window, p.ahead, p.skip_prefix, p.skip_new);
-  const int row = warp * C::kRowsPerWarp + (lane < C::kRowsPerWarp ? lane : 0);
-  RawSlot raw = read_slot(p, w, tile_of<C::kN>(span, w.t0), span.prefix_lo, row);
+  // The span is computed anew for every tile: it is cheap, and this warpgroup has few registers.
+  const auto span = [&] { return span_of<C::kN>(w.n, w.prefix, w.q0, w.tokens, p.window, p.ahead, p.skip_prefix, p.skip_new); };
+  RawSlot raw = read_slot<C>(p, w, span(), w.t0, warp, lane);
   RowSet behind{};
 #pragma unroll 1
   for (int i = 0; i <= count; ++i) {
     RowSet rows{};
     if (i < count) {
-      const Tile tile = tile_of<C::kN>(span, w.t0 + i);
+      const Span here = span();
+      const Tile tile = tile_of<C::kN>(here, w.t0 + i);
       bool live, bad;
-      rows = locate_rows<C>(p, w, span, tile, raw, warp, lane, live, bad);
-      if (i + 1 < count) raw = read_slot(p, w, tile_of<C::kN>(span, w.t0 + i + 1), span.prefix_lo, row);
+      rows = locate_rows<C>(p, w, here, tile, raw, warp, lane, live, bad);
+      if (i + 1 < count) raw = read_slot<C>(p, w, here, w.t0 + i + 1, warp, lane);
       load_k<C>(p, s, w, tile, head, rows, live, bad, k_ring, warp, lane);
     }
     if (i == 0) {
@@ -221,7 +227,7 @@ __device__ __forceinline__ void load_unit(const Params& p, Smem<C>& s, const Uni
       load_q<C>(p, s, w, head, warp, lane);
       q_parity ^= 1;
     } else {
-      load_v<C>(p, s, w, tile_of<C::kN>(span, w.t0 + i - 1), head, behind, v_ring, warp, lane);
+      load_v<C>(p, s, w, tile_of<C::kN>(span(), w.t0 + i - 1), head, behind, v_ring, warp, lane);
     }
     behind = rows;
   }
@@ -229,24 +235,24 @@ __device__ __forceinline__ void load_unit(const Params& p, Smem<C>& s, const Uni
 
 template <class C>
 __device__ __forceinline__ void run_loader(const Params& p, Smem<C>& s) {
-  const int tid = threadIdx.x - 256, lane = tid & 31, warp = __shfl_sync(0xffffffffu, tid >> 5, 0);
-  const int units = __ldcg(&p.header->units), head_group = __ldcg(&p.header->head_group);
+  const int lane = threadIdx.x & 31, warp = __shfl_sync(0xffffffffu, threadIdx.x >> 5, 0) - kConsumerWarps;
+  const bool first = warp == 0 && lane == 0;
   RingState<C::kStages> k_ring, v_ring;
   RingState<2> unit_ring;
   uint32_t q_parity = 0;
   int next = blockIdx.x;
-  if (tid == 0) publish_unit<C>(p, s, next, units, head_group, 0);
+  if (first) publish_unit<C>(p, s, next, 0);
   for (;;) {
     s.unit_full[unit_ring.index].wait(unit_ring.parity);
     const int head = s.head[unit_ring.index];
     if (head < 0) break;
-    if (tid == 0) next = atomicAdd(&p.header->next, 1);  // in flight while the unit loads
+    if (first) next = atomicAdd(&p.header->next, 1);  // in flight while the unit loads
     load_unit<C>(p, s, s.unit[unit_ring.index], head, k_ring, v_ring, q_parity, warp, lane);
     release(s.unit_empty[unit_ring.index], lane);
     unit_ring.advance();
-    if (tid == 0) {
+    if (first) {
       s.unit_empty[unit_ring.index].wait(unit_ring.parity ^ 1);
-      publish_unit<C>(p, s, next, units, head_group, unit_ring.index);
+      publish_unit<C>(p, s, next, unit_ring.index);
     }
   }
   // Copies still in flight must land before the block's shared memory goes to another one.

@@ -21,7 +21,7 @@ struct Config {
   static constexpr int kPanelQ = panel_bytes(kLq), kPanelV = panel_bytes(kLv);
   static constexpr int kPanelsQ = kLq * 2 / kPanelQ, kPanelsV = kLv * 2 / kPanelV;
   static constexpr int kRowsPerWarp = kN / 4;  // of a K or V tile, in the loading warpgroup
-  static constexpr int kLoaderRegisters = kLv > 128 ? 72 : 56, kConsumerRegisters = kLv > 128 ? 216 : 224;
+  static constexpr int kLoaderRegisters = 48, kConsumerRegisters = 232;
   static_assert(kN % 16 == 0 && kLq % 16 == 0 && kLv % 16 == 0);
 };
 
