@@ -167,7 +167,7 @@ Status write_safetensors(const std::string& path, const std::map<std::string, Te
     HYLA_RETURN_IF_ERROR(check_view(name, t));
     if (t.device.kind != DeviceKind::kCpu) return Status::invalid(name, "a CPU tensor", describe(t));
     if (!t.defined() || !is_contiguous(t)) return Status::invalid(name, "a contiguous tensor", describe(t));
-    const auto* known = std::find_if(std::begin(kNames), std::end(kNames), [&](auto& k) { return k.second == t.dtype; });
+    const auto* known = std::find_if(std::begin(kNames), std::end(kNames), [dtype = t.dtype](auto& k) { return k.second == dtype; });
     const uint64_t bytes = static_cast<uint64_t>(t.numel() * size_of(t.dtype));
     root[name] = {{"dtype", known->first}, {"shape", std::vector<int64_t>(t.shape.begin(), t.shape.begin() + t.rank)},
                   {"data_offsets", {offset, offset + bytes}}};
