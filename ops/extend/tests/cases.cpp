@@ -60,6 +60,10 @@ void add_lengths(std::vector<Case>& t) {
   t.push_back(latent("latent_long", {100}, {1500}, 16, 576));
   t.push_back(latent("latent_decode", {1, 2}, {4000, 63}, 16, 576));
   t.push_back(with(ragged("trailing_rows", 4, 2, 128, 128), [](Case& c) { c.trailing = 37; }));
+  // 19 requests of very uneven lengths, as sglang's own test draws them.
+  const Lengths uneven_extend = {143, 7, 61, 96, 1, 188, 33, 12, 75, 150, 2, 54, 119, 20, 87, 5, 64, 41, 130}, uneven_prefix = {12, 191, 64, 3, 144, 0, 77, 160, 31, 9, 128, 45, 100, 1, 182, 66, 23, 150, 58};
+  for (const int64_t d : {80, 96, 128, 256}) t.push_back(make("batch19_d" + std::to_string(d), uneven_extend, uneven_prefix, 12, 4, d, d));
+  t.push_back(with(make("batch19_window127_sinks", uneven_extend, uneven_prefix, 64, 8, 64, 64), [](Case& c) { c.window = 127, c.sinks = Sinks::kFp32; }));
   Lengths extend, prefix;
   for (int64_t i = 0; i < 300; ++i) extend.push_back(i % 7), prefix.push_back(i * 5 % 23);
   t.push_back(make("many_requests", extend, prefix, 4, 2, 64, 64));
@@ -146,6 +150,10 @@ void add_storage(std::vector<Case>& t) {
   t.push_back(fp8(ragged("e4m3_d256", 4, 2, 256, 256), DType::kE4m3));
   t.push_back(fp8(ragged("e4m3_d80", 4, 2, 80, 80), DType::kE4m3));
   t.push_back(fp8(latent("e4m3_latent", {33, 1}, {100, 70}, 16, 576), DType::kE4m3));
+  for (const int64_t heads : {6, 22, 128}) t.push_back(fp8(latent("e4m3_latent_heads" + std::to_string(heads), {heads > 32 ? 3 : 20, 1}, {63, 300}, heads, 576), DType::kE4m3));
+  t.push_back(fp8(latent("e5m2_latent512", {33, 1}, {100, 70}, 16, 512), DType::kE5m2));
+  t.push_back(fp8(make("e4m3_d512", {40, 1}, {130, 70}, 4, 2, 512, 512), DType::kE4m3));
+  t.push_back(fp8(with(ragged("e4m3_window", 4, 2, 128, 128), [](Case& c) { c.window = 50; }), DType::kE4m3));
   t.push_back(fp8(with(ragged("e4m3_fp16", 4, 2, 128, 128), [](Case& c) { set_dtype(c, DType::kFp16); }), DType::kE4m3));
   t.push_back(fp8(with(ragged("e4m3_cap_sinks", 4, 2, 128, 128), [](Case& c) { c.cap = 30, c.sinks = Sinks::kFp32; }), DType::kE4m3));
   t.push_back(fp8(with(ragged("e4m3_prefix_only", 4, 2, 128, 128), [](Case& c) { c.skip_extend = true; }), DType::kE4m3));
