@@ -1,6 +1,6 @@
 // The pipelined kernel: prepare warps fill stages, compute warps empty them. sm_80 features only.
 //
-//   prepare warp w   groups w, w + prepare_warps, ..:  load raw | wait empty(stage) | operands -> stage | arrive full(stage)
+//   prepare warp w   groups w, w + prepare_warps, ..:  load the next raw | operands in registers | wait empty(stage) | -> stage | arrive full(stage)
 //   compute warps    load state | every group: wait full(stage) | group | arrive empty(stage) | at its places: store state
 #pragma once
 #include "checkpoint.cuh"
@@ -13,6 +13,8 @@ template <Config kC_, class Io_>
 struct Traits {
   static constexpr Config kConfig = kC_;
   using Io = Io_;
+  // Reading element by element takes more registers, and is not there for speed.
+  static constexpr int kBlocksPerSm = std::is_same_v<Io, Any> ? 1 : kConfig.blocks_per_sm;
 };
 
 // Named barriers, + stage. 0 is __syncthreads. Each joins the compute warps and the one prepare warp that fills the stage.
@@ -49,14 +51,19 @@ __device__ __forceinline__ void prepare_role(const Params& p, const Item& item, 
   for (int c = 0; c < kChannels; ++c) bias[c] = p.dt_bias != nullptr ? p.dt_bias[item.head * p.bias_head + lane * kChannels + c] : 0.0f;
   const float rate = p.A_log != nullptr ? fminf(expf(p.A_log[item.head * p.A_log_stride]), FLT_MAX) : 1.0f;
   const int groups = (item.length + kGroup - 1) / kGroup;
-  const typename Group<T>::Source source(p, item, lane);
+  const typename RawGroup<T>::Source source(p, item, lane);
   const typename Group<T>::Place place(lane);
+  const auto count_of = [&](int group) { return min(item.length - group * kGroup, kGroup); };
+  RawGroup<T> raw;
+  if (warp < groups) raw.load(p, source, warp * kGroup, count_of(warp), lane);
   for (int group = warp; group < groups; group += kC.prepare_warps) {
-    const int count = min(item.length - group * kGroup, kGroup), stage = group % kC.stages;
+    const int stage = group % kC.stages, next = group + kC.prepare_warps;
     Group<T> tokens;
-    tokens.load(p, source, group * kGroup, count, lane);
+    tokens.prepare(p, raw, count_of(group), lane, rate, bias, place, [&] {
+      if (next < groups) raw.load(p, source, next * kGroup, count_of(next), lane);
+    });
     if (group >= kC.stages) barrier_sync<kEmpty>(stage, kJoined);
-    tokens.store(p, stages + stage * kC.stage_floats(), count, lane, rate, bias, place);
+    tokens.store(stages + stage * kC.stage_floats(), lane, place);
     barrier_arrive<kFull>(stage, kJoined);
   }
 }
@@ -97,7 +104,7 @@ __device__ __forceinline__ void compute_role(const Params& p, const Item& item, 
 }
 
 template <class T>
-__global__ void __launch_bounds__(T::kConfig.threads(), T::kConfig.blocks_per_sm) recurrent(const __grid_constant__ Params p) {
+__global__ void __launch_bounds__(T::kConfig.threads(), T::kBlocksPerSm) recurrent(const __grid_constant__ Params p) {
   constexpr Config kC = T::kConfig;
   extern __shared__ __align__(16) float stages[];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;

@@ -7,7 +7,7 @@
 
 namespace hyla::kda::sm80_recurrent {
 
-// `packed`: q, k, v are bf16, the gate bf16 or fp32, and their rows 16-byte aligned; anything else is read element by element.
+// `packed`: q, k, v are bf16, the gate and beta bf16 or fp32, and their rows 16-byte aligned; anything else is read element by element.
 // The caller has made the tensors' device current.
 Status launch_recurrent(Kind kind, int dim, bool packed, const Params& params, int64_t blocks, Stream stream);
 

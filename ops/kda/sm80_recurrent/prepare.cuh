@@ -5,6 +5,7 @@
 
 #include <cfloat>
 #include <cstdint>
+#include <type_traits>
 
 #include "config.h"
 #include "item.cuh"
@@ -38,60 +39,89 @@ __device__ __forceinline__ Tokens tokens_of(const Rows& r, int64_t batch, int64_
   return {static_cast<const char*>(r.data) + (batch * r.batch + first * r.token + head * r.head + channel) * size, r.token * size};
 }
 
-// How rows are read. Packed: bf16 q, k, v and a known gate type with 16-byte aligned rows; Any: element by element, types at run time.
+// How rows are read. Values stay as loaded (Raw) until they are needed, so that nothing waits for memory early.
+// Packed: bf16 q, k, v and a known gate type with 16-byte aligned rows, beta bf16 or fp32. Any: element by element, types at run time.
 template <class G>
 struct Packed {
+  template <int N>
+  struct Bf16Raw {
+    uint32_t words[(N + 1) / 2];
+    __device__ __forceinline__ void load(const Params&, const void* row) {
+      if constexpr (N == 4) {
+        const uint2 w = __ldg(static_cast<const uint2*>(row));
+        words[0] = w.x, words[1] = w.y;
+      } else if constexpr (N == 2) {
+        words[0] = __ldg(static_cast<const uint32_t*>(row));
+      } else {
+        words[0] = __ldg(static_cast<const uint16_t*>(row));
+      }
+    }
+    __device__ __forceinline__ void unpack(const Params&, float* x) const {
+#pragma unroll
+      for (int i = 0; i < N; ++i) x[i] = __uint_as_float(i % 2 == 0 ? words[i / 2] << 16 : words[i / 2] & 0xffff0000u);
+    }
+  };
+  template <int N>
+  struct Fp32Raw {
+    float values[N];
+    __device__ __forceinline__ void load(const Params&, const void* row) {
+      if constexpr (N == 4) {
+        const float4 w = __ldg(static_cast<const float4*>(row));
+        values[0] = w.x, values[1] = w.y, values[2] = w.z, values[3] = w.w;
+      } else if constexpr (N == 2) {
+        const float2 w = __ldg(static_cast<const float2*>(row));
+        values[0] = w.x, values[1] = w.y;
+      } else {
+        values[0] = __ldg(static_cast<const float*>(row));
+      }
+    }
+    __device__ __forceinline__ void unpack(const Params&, float* x) const {
+#pragma unroll
+      for (int i = 0; i < N; ++i) x[i] = values[i];
+    }
+  };
+  struct BetaRaw {
+    uint32_t bits;
+    __device__ __forceinline__ void load(const Params& p, const void* row) {
+      if (p.beta_type == Element::kFp32)
+        bits = __ldg(static_cast<const uint32_t*>(row));
+      else
+        bits = __ldg(static_cast<const uint16_t*>(row));
+    }
+    __device__ __forceinline__ float value(const Params& p) const { return __uint_as_float(p.beta_type == Element::kFp32 ? bits : bits << 16); }
+  };
+  template <int N>
+  using QkvRaw = Bf16Raw<N>;
+  template <int N>
+  using GateRaw = std::conditional_t<sizeof(G) == 2, Bf16Raw<N>, Fp32Raw<N>>;
   static __device__ __forceinline__ int qkv_size(const Params&) { return 2; }
   static __device__ __forceinline__ int gate_size(const Params&) { return sizeof(G); }
-  template <int N>
-  static __device__ __forceinline__ void qkv(const Params&, const void* row, float* x) { load<N>(static_cast<const __nv_bfloat16*>(row), x); }
-  template <int N>
-  static __device__ __forceinline__ void gate(const Params&, const void* row, float* x) { load<N>(static_cast<const G*>(row), x); }
-
- private:
-  template <int N>
-  static __device__ __forceinline__ void load(const __nv_bfloat16* src, float* x) {
-    if constexpr (N == 1) {
-      x[0] = __bfloat162float(*src);
-    } else {
-      uint32_t words[N / 2];
-      if constexpr (N == 4) {
-        const uint2 w = __ldg(reinterpret_cast<const uint2*>(src));
-        words[0] = w.x, words[1] = w.y;
-      } else {
-        words[0] = __ldg(reinterpret_cast<const uint32_t*>(src));
-      }
-#pragma unroll
-      for (int i = 0; i < N / 2; ++i) x[2 * i] = __uint_as_float(words[i] << 16), x[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
-    }
-  }
-  template <int N>
-  static __device__ __forceinline__ void load(const float* src, float* x) {
-    if constexpr (N == 4) {
-      const float4 w = __ldg(reinterpret_cast<const float4*>(src));
-      x[0] = w.x, x[1] = w.y, x[2] = w.z, x[3] = w.w;
-    } else if constexpr (N == 2) {
-      const float2 w = __ldg(reinterpret_cast<const float2*>(src));
-      x[0] = w.x, x[1] = w.y;
-    } else {
-      x[0] = *src;
-    }
-  }
 };
 
 struct Any {
+  template <int N, Element Params::*kType>
+  struct Raw {
+    float values[N];
+    __device__ __forceinline__ void load(const Params& p, const void* row) {
+#pragma unroll
+      for (int i = 0; i < N; ++i) values[i] = read_element(p.*kType, row, i);
+    }
+    __device__ __forceinline__ void unpack(const Params&, float* x) const {
+#pragma unroll
+      for (int i = 0; i < N; ++i) x[i] = values[i];
+    }
+  };
+  struct BetaRaw {
+    float read;
+    __device__ __forceinline__ void load(const Params& p, const void* row) { read = read_element(p.beta_type, row, 0); }
+    __device__ __forceinline__ float value(const Params&) const { return read; }
+  };
+  template <int N>
+  using QkvRaw = Raw<N, &Params::qkv>;
+  template <int N>
+  using GateRaw = Raw<N, &Params::gate_type>;
   static __device__ __forceinline__ int qkv_size(const Params& p) { return bytes_of(p.qkv); }
   static __device__ __forceinline__ int gate_size(const Params& p) { return bytes_of(p.gate_type); }
-  template <int N>
-  static __device__ __forceinline__ void qkv(const Params& p, const void* row, float* x) {
-#pragma unroll
-    for (int i = 0; i < N; ++i) x[i] = read_element(p.qkv, row, i);
-  }
-  template <int N>
-  static __device__ __forceinline__ void gate(const Params& p, const void* row, float* x) {
-#pragma unroll
-    for (int i = 0; i < N; ++i) x[i] = read_element(p.gate_type, row, i);
-  }
 };
 
 __device__ __forceinline__ float sigmoid(float x) {
@@ -110,8 +140,7 @@ __device__ __forceinline__ float softplus(float x) {
 }
 
 // Beta of a token, with what the flags ask for applied.
-__device__ __forceinline__ float beta_of(const Params& p, const void* row) {
-  float b = read_element(p.beta_type, row, 0);
+__device__ __forceinline__ float beta_of(const Params& p, float b) {
   if (p.beta_is_logits) b = sigmoid(b);
   return p.beta_doubled ? 2.0f * b : b;
 }
@@ -172,23 +201,22 @@ struct Stage {
   static_assert(kBeta + kGroup == kC.stage_floats());
 };
 
-// One group of tokens in a prepare warp's registers; each lane has kChannels of the dim channels. With D_j the decay up to and including
-// token j of the group:
-//   k_j D_j, q_j D_j          against the state before the group
-//   k_j D_last / D_j          into the state after it (as a product of the decays in between: nothing overflows, nothing is divided)
-//   A_kk[i][j] = k_i . k_j D_i / D_j (j < i),  A_qk[i][j] = q_i . k_j D_i / D_j (j <= i)
+// A group of tokens as loaded; each lane has kChannels of the dim channels.
 template <class T>
-struct Group {
+struct RawGroup {
   static constexpr Config kC = T::kConfig;
   static constexpr int kChannels = kC.dim / 32;
   static constexpr int kValues = (kC.columns() + 31) / 32;  // a lane's columns of v
-  float q[kGroup][kChannels], k[kGroup][kChannels], g[kGroup * kChannels], v[kGroup][kValues], beta;
+  using Io = typename T::Io;
+  typename Io::template QkvRaw<kChannels> q[kGroup], k[kGroup];
+  typename Io::template GateRaw<kChannels> g[kGroup];
+  typename Io::template QkvRaw<1> v[kGroup][kValues];
+  typename Io::BetaRaw beta;
 
   // The tokens of this warp's sequence and head, at this lane's channels.
   struct Source {
     Tokens q, k, g, v, beta;
     __device__ __forceinline__ Source(const Params& p, const Item& item, int lane) {
-      using Io = typename T::Io;
       const int qk_head = item.head / (p.HV / p.H), column = item.split * kC.columns() + min(lane, kC.columns() - 1);
       q = tokens_of(p.q, item.batch, item.first, qk_head, lane * kChannels, Io::qkv_size(p));
       k = tokens_of(p.k, item.batch, item.first, qk_head, lane * kChannels, Io::qkv_size(p));
@@ -198,25 +226,37 @@ struct Group {
     }
   };
 
-  // Tokens past the end repeat the last one, so that no branch keeps a load from being in flight with the others; store() drops them.
+  // Tokens past the end repeat the last one, so that no branch keeps a load from being in flight with the others; Group drops them.
   __device__ __forceinline__ void load(const Params& p, const Source& source, int first, int count, int lane) {
-    using Io = typename T::Io;
 #pragma unroll
     for (int j = 0; j < kGroup; ++j) {
       const int token = first + min(j, count - 1);
-      Io::template qkv<kChannels>(p, source.q.at(token), q[j]);
-      Io::template qkv<kChannels>(p, source.k.at(token), k[j]);
-      Io::template gate<kChannels>(p, source.g.at(token), g + j * kChannels);
+      q[j].load(p, source.q.at(token));
+      k[j].load(p, source.k.at(token));
+      g[j].load(p, source.g.at(token));
       const char* row = static_cast<const char*>(source.v.at(token));
 #pragma unroll
-      for (int c = 0; c < kValues; ++c) Io::template qkv<1>(p, row + c * 32 * Io::qkv_size(p), &v[j][c]);
+      for (int c = 0; c < kValues; ++c) v[j][c].load(p, row + c * 32 * Io::qkv_size(p));
     }
-    beta = beta_of(p, source.beta.at(first + min(lane, count - 1)));
+    beta.load(p, source.beta.at(first + min(lane, count - 1)));
   }
+};
 
-  // Where a lane's sum goes. Sums: q.q [4], k.k [4], A_qk [10], A_kk [6], in this order, one a lane.
+// A group's operands in a prepare warp's registers. With D_j the decay up to and including token j of the group:
+//   k_j D_j, q_j D_j          against the state before the group
+//   k_j D_last / D_j          into the state after it (as a product of the decays in between: nothing overflows, nothing is divided)
+//   A_kk[i][j] = k_i . k_j D_i / D_j (j < i),  A_qk[i][j] = q_i . k_j D_i / D_j (j <= i)
+template <class T>
+struct Group {
+  static constexpr Config kC = T::kConfig;
+  static constexpr int kChannels = kC.dim / 32, kValues = RawGroup<T>::kValues;
+  // Sums over the channels, one a lane: q.q [4], k.k [4], A_qk [10], A_kk [6].
+  static constexpr int kNormQ = 0, kNormK = kGroup, kAqk = 2 * kGroup, kAkk = kAqk + kGroup * (kGroup + 1) / 2;
+  float q[kGroup][kChannels], k[kGroup][kChannels], end[kGroup][kChannels], decay[kChannels], v[kGroup][kValues], product, beta;
+
+  // Where a lane's sum goes: lanes 8 to 23 into the stage, scaled by the norms of two lanes.
   struct Place {
-    int offset = -1, row = 0, column = 0;  // lanes 8 to 23: in the stage; lanes of the two norms that scale it
+    int offset = -1, row = 0, column = 0;
     __device__ __forceinline__ explicit Place(int lane) {
 #pragma unroll
       for (int i = 0; i < kGroup; ++i)
@@ -227,10 +267,23 @@ struct Group {
         }
     }
   };
-  static constexpr int kNormQ = 0, kNormK = kGroup, kAqk = 2 * kGroup, kAkk = kAqk + kGroup * (kGroup + 1) / 2;
 
-  __device__ __forceinline__ void store(const Params& p, float* stage, int count, int lane, float rate, const float (&bias)[kChannels], const Place& place) {
-    using S = Stage<T>;
+  // Takes `raw`, starts the loads of the next group into it, and works meanwhile.
+  template <class LoadNext>
+  __device__ __forceinline__ void prepare(const Params& p, RawGroup<T>& raw, int count, int lane, float rate, const float (&bias)[kChannels], const Place& place,
+                                          LoadNext&& load_next) {
+    float g[kGroup * kChannels];
+#pragma unroll
+    for (int j = 0; j < kGroup; ++j) {
+      raw.q[j].unpack(p, q[j]);
+      raw.k[j].unpack(p, k[j]);
+      raw.g[j].unpack(p, g + j * kChannels);
+#pragma unroll
+      for (int c = 0; c < kValues; ++c) raw.v[j][c].unpack(p, &v[j][c]);
+    }
+    beta = raw.beta.value(p);
+    load_next();
+    beta = beta_of(p, beta);
 #pragma unroll
     for (int i = 0; i < kGroup * kChannels; ++i) g[i] += bias[i % kChannels];
     decays(p, g, rate);
@@ -248,7 +301,6 @@ struct Group {
     float sums[32];
 #pragma unroll
     for (int i = 0; i < 32; ++i) sums[i] = 0.0f;
-    float end[kGroup][kChannels];
 #pragma unroll
     for (int j = 0; j < kGroup; ++j)
 #pragma unroll
@@ -270,37 +322,36 @@ struct Group {
     // Lanes 0..7 now hold the norms; every other lane scales its product by two of them.
     constexpr float kEps = 1e-6f;
     const float factor = (p.qk_l2norm ? rsqrtf(sums[0] + kEps) : 1.0f) * (lane < kNormK ? p.scale : 1.0f);
-    const float product = sums[0] * __shfl_sync(~0u, factor, place.row) * __shfl_sync(~0u, factor, place.column);
-    if (place.offset >= 0) stage[place.offset] = product;
-    if (lane < kGroup) stage[S::kBeta + lane] = beta;
-    float q_scale[kGroup], k_scale[kGroup];
+    product = sums[0] * __shfl_sync(~0u, factor, place.row) * __shfl_sync(~0u, factor, place.column);
+#pragma unroll
+    for (int c = 0; c < kChannels; ++c) decay[c] = 1.0f;
 #pragma unroll
     for (int j = 0; j < kGroup; ++j) {
-      q_scale[j] = __shfl_sync(~0u, factor, kNormQ + j);
-      k_scale[j] = __shfl_sync(~0u, factor, kNormK + j);
-    }
-
-    float all[kChannels];
-#pragma unroll
-    for (int c = 0; c < kChannels; ++c) all[c] = 1.0f;
-#pragma unroll
-    for (int j = 0; j < kGroup; ++j) {
-      float kd[kChannels], qd[kChannels], ke[kChannels];
+      const float q_scale = __shfl_sync(~0u, factor, kNormQ + j), k_scale = __shfl_sync(~0u, factor, kNormK + j);
 #pragma unroll
       for (int c = 0; c < kChannels; ++c) {
-        all[c] *= g[j * kChannels + c];
-        kd[c] = k[j][c] * k_scale[j] * all[c];
-        qd[c] = q[j][c] * q_scale[j] * all[c];
-        ke[c] = end[j][c] * k_scale[j];
+        decay[c] *= g[j * kChannels + c];
+        q[j][c] *= q_scale * decay[c];
+        k[j][c] *= k_scale * decay[c];
+        end[j][c] *= k_scale;
       }
-      store_shared(stage + S::kK + j * kC.dim + lane * kChannels, kd);
-      store_shared(stage + S::kQ + j * kC.dim + lane * kChannels, qd);
-      store_shared(stage + S::kKEnd + j * kC.dim + lane * kChannels, ke);
+    }
+  }
+
+  __device__ __forceinline__ void store(float* stage, int lane, const Place& place) const {
+    using S = Stage<T>;
+#pragma unroll
+    for (int j = 0; j < kGroup; ++j) {
+      store_shared(stage + S::kK + j * kC.dim + lane * kChannels, k[j]);
+      store_shared(stage + S::kQ + j * kC.dim + lane * kChannels, q[j]);
+      store_shared(stage + S::kKEnd + j * kC.dim + lane * kChannels, end[j]);
 #pragma unroll
       for (int c = 0; c < kValues; ++c)
         if (c * 32 + lane < kC.columns()) stage[S::kV + j * kC.columns() + c * 32 + lane] = v[j][c];
     }
-    store_shared(stage + S::kDecay + lane * kChannels, all);
+    store_shared(stage + S::kDecay + lane * kChannels, decay);
+    if (place.offset >= 0) stage[place.offset] = product;
+    if (lane < kGroup) stage[S::kBeta + lane] = beta;
   }
 };
 

@@ -69,12 +69,17 @@ __device__ __forceinline__ void step_token(const Params& p, const Item& item, St
   const int at = item.first + token;
   const int qk_head = item.head / (p.HV / p.H), first_column = item.split * T::kConfig.columns();
   const int qkv_size = Io::qkv_size(p);
-  float q, k, g, v = 0;
-  Io::template qkv<1>(p, tokens_of(p.q, item.batch, at, qk_head, thread, qkv_size).first, &q);
-  Io::template qkv<1>(p, tokens_of(p.k, item.batch, at, qk_head, thread, qkv_size).first, &k);
-  Io::template gate<1>(p, tokens_of(p.g, item.batch, at, item.head, thread, Io::gate_size(p)).first, &g);
-  if (thread < 32) Io::template qkv<1>(p, tokens_of(p.v, item.batch, at, item.head, first_column + thread, qkv_size).first, &v);
-  const float beta = beta_of(p, tokens_of(p.beta, item.batch, at, item.head, 0, bytes_of(p.beta_type)).first);
+  typename Io::template QkvRaw<1> q_raw, k_raw, v_raw;
+  typename Io::template GateRaw<1> g_raw;
+  typename Io::BetaRaw beta_raw;
+  q_raw.load(p, tokens_of(p.q, item.batch, at, qk_head, thread, qkv_size).first);
+  k_raw.load(p, tokens_of(p.k, item.batch, at, qk_head, thread, qkv_size).first);
+  g_raw.load(p, tokens_of(p.g, item.batch, at, item.head, thread, Io::gate_size(p)).first);
+  v_raw.load(p, tokens_of(p.v, item.batch, at, item.head, first_column + thread % 32, qkv_size).first);
+  beta_raw.load(p, tokens_of(p.beta, item.batch, at, item.head, 0, bytes_of(p.beta_type)).first);
+  float q, k, g, v;
+  q_raw.unpack(p, &q), k_raw.unpack(p, &k), g_raw.unpack(p, &g), v_raw.unpack(p, &v);
+  const float beta = beta_of(p, beta_raw.value(p));
 
   float decay[1] = {g + bias};
   decays(p, decay, rate);

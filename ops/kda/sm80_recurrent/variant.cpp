@@ -152,7 +152,7 @@ Status run_here(const Plan& plan, const Args& args, Workspace, Stream stream) {
   const Params params = params_of(plan, args);
   const int64_t blocks = plan.problem.N * plan.problem.HV * splits_of(kind, dim);  // along x, which can_run keeps within 2^31 - 1
   if (blocks == 0) return {};
-  const bool packed = params.qkv == Element::kBf16 && params.gate_type != Element::kFp16 && plan.problem.aligned16;
+  const bool packed = params.qkv == Element::kBf16 && params.gate_type != Element::kFp16 && params.beta_type != Element::kFp16 && plan.problem.aligned16;
   cuda::DeviceGuard guard(plan.problem.device);
   HYLA_RETURN_IF_ERROR(guard.status());
   return launch_recurrent(kind, dim, packed, params, blocks, stream);
