@@ -85,7 +85,7 @@ Status check_states(const char* name, const TensorView& t, const Problem& p, int
 bool is_aligned16(const TensorView& t) {
   if (reinterpret_cast<uintptr_t>(t.data) % 16 != 0) return false;
   for (int i = 0; i + 1 < t.rank; ++i)
-    if (t.shape[i] > 1 && t.stride[i] * size_of(t.dtype) % 16 != 0) return false;
+    if (t.shape[i] > 1 && t.stride[i] % 16 * size_of(t.dtype) % 16 != 0) return false;
   return true;
 }
 
