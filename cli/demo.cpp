@@ -11,7 +11,7 @@
 namespace hyla::cli {
 namespace {
 
-std::string rate(double value) { return fmt::format("{:.{}f}", value, value < 9.995 ? 2 : value < 99.95 ? 1 : 0); }
+std::string rate(double value) { return value < 99.95 ? fmt::format("{:.3g}", value) : fmt::format("{:.0f}", value); }
 
 // Appends "time, TFLOP/s, GB/s, error, variant" of a measured row.
 void add_row(Table& table, std::vector<std::string> cells, const nlohmann::json& row, size_t& failed, std::vector<std::string>& reasons, const std::string& name) {

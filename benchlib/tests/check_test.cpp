@@ -32,7 +32,7 @@ void spoil(const TensorView& t, int64_t index) { store_float(t.data, t.dtype, in
 const char* const kKda[] = {"B=2,T=70,H=2,HV=4,D=64,checkpoints=64", "seqlens=5+0+130+64,H=3,D=64,checkpoints=64", "T=33,H=1,D=64,gate=unbounded", "T=20,H=1,D=64,gate=given"};
 TEST(Check, AcceptsTheOraclesOwnResultAndNoPoison) {
   for (const char* text : kKda) {
-    const KdaCase c = make_inputs(*parse_kda_shape(text));
+    const KdaCase c = make_inputs(parse_kda_shape(text).value());
     EXPECT_FALSE(all_pass(check_all(c.args))) << text;  // poison
     EXPECT_FALSE(all_pass(check_sample(c.args))) << text;
     solve(c.args);
@@ -44,7 +44,7 @@ TEST(Check, AcceptsTheOraclesOwnResultAndNoPoison) {
   }
 }
 TEST(Check, SeesASpoiltValueInAnyKdaResult) {
-  const KdaCase c = make_inputs(*parse_kda_shape("seqlens=70+64,H=2,D=64,checkpoints=64"));
+  const KdaCase c = make_inputs(parse_kda_shape("seqlens=70+64,H=2,D=64,checkpoints=64").value());
   for (const TensorView* t : {&c.args.out, &c.args.final_state, &c.args.checkpoints}) {
     solve(c.args);
     spoil(*t, t->numel() - 1);
@@ -57,7 +57,7 @@ const char* const kExtend[] = {"n=40,prefix=30,Hq=4,Hkv=2,D=64", "batch=3,n=9,pr
                                "batch=2,n=1,prefix=50,Hq=1,Hkv=1,D=64,window=10,dtype=fp16"};
 TEST(Check, SampledRowsAgreeWithTheWholeProblem) {
   for (const char* text : kExtend) {
-    const ExtendCase c = make_inputs(*parse_extend_shape(text));
+    const ExtendCase c = make_inputs(parse_extend_shape(text).value());
     EXPECT_FALSE(all_pass(check_sample(c.args))) << text;
     solve(c.args);
     for (const auto& list : {check_all(c.args), check_sample(c.args), check_sample(c.args, 100)}) {

@@ -55,9 +55,9 @@ TEST(Shapes, EveryPresetIsAValidProblem) {
 }
 
 TEST(Shapes, JsonHasTheResultFormatsFields) {
-  const auto kda = to_json(*parse_kda_shape("seqlens=10+20,H=2"));
+  const auto kda = to_json(parse_kda_shape("seqlens=10+20,H=2").value());
   EXPECT_EQ(kda.dump(), R"({"B":1,"H":2,"HV":2,"K":128,"T":30,"V":128,"checkpoints":null,"gate":"bounded","seqlens":[10,20],"state":"fp32"})");
-  const auto extend = to_json(*parse_extend_shape("n=8,latent=1,Lq=576,Lv=512,Hkv=1"));
+  const auto extend = to_json(parse_extend_shape("n=8,latent=1,Lq=576,Lv=512,Hkv=1").value());
   EXPECT_EQ(extend["features"].dump(), R"(["latent"])");
   EXPECT_EQ(extend["window"], -1);
 }
