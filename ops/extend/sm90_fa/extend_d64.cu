@@ -1,5 +1,5 @@
 #include "extend.cuh"
 
 namespace hyla::extend::sm90_fa {
-template cudaError_t launch_extend<0>(const Params&, bool, cudaStream_t);
+template cudaError_t launch_extend<0, Pool::kSame>(const Params&, bool, cudaStream_t);
 }

@@ -205,7 +205,7 @@ template <class C>
 __global__ void __launch_bounds__(kThreads, 1) extend_kernel(const __grid_constant__ Params p) {
   extern __shared__ __align__(1024) uint8_t raw[];
   Smem<C>& s = *reinterpret_cast<Smem<C>*>(raw);
-  static_assert(sizeof(Smem<C>) <= smem_bytes(C::kShape) && smem_bytes(C::kShape) <= 232448);
+  static_assert(sizeof(Smem<C>) <= smem_bytes(C::kShape, C::kPool) && smem_bytes(C::kShape, C::kPool) <= 232448);
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x >> 5, 0);
   if (threadIdx.x == 0) init_barriers(s);
   __syncthreads();

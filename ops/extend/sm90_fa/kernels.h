@@ -2,6 +2,7 @@
 #pragma once
 #include <cuda_runtime.h>
 
+#include "config.h"
 #include "params.h"
 
 namespace hyla::extend::sm90_fa {
@@ -9,8 +10,8 @@ namespace hyla::extend::sm90_fa {
 cudaError_t launch_plan(const Params& p, int tile_n, cudaStream_t stream);
 cudaError_t launch_combine(const Params& p, int lv, bool bf16, int blocks, cudaStream_t stream);
 
-// The main kernel of kShapes[index].
-template <int kShapeIndex>
+// The main kernel of kShapes[index] for one type of pool.
+template <int kShapeIndex, Pool kPool>
 cudaError_t launch_extend(const Params& p, bool bf16, cudaStream_t stream);
 
 // Starts while the previous kernel of the stream still runs; the kernel itself waits before it reads that one's results.

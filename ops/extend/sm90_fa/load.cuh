@@ -1,5 +1,6 @@
 // The loading warpgroup: hands out units, fetches Q, K and V. Rows come by cp.async (prefix slots, partial tiles) or by the copy engine.
 #pragma once
+#include "fp8.cuh"
 #include "smem.cuh"
 
 namespace hyla::extend::sm90_fa {
@@ -52,6 +53,32 @@ __device__ __forceinline__ void gather_rows(uint32_t tile, const uint8_t* base, 
     copy_rows<kPanel, kPanels, kTileRows, kRows, false>(tile, base, unit, offset, live, warp, lane);
   else
     copy_rows<kPanel, kPanels, kTileRows, kRows, true>(tile, base, unit, offset, live, warp, lane);
+}
+
+// This warp's rows of a K or V tile, and every thread's arrival.
+template <class C, int kPanel, int kPanels>
+__device__ __forceinline__ void fetch_rows(bool prefix, const Matrix& m, uint32_t dst, uint32_t raw, int head, uint32_t offset, uint32_t live, Barrier& full, int warp,
+                                           int lane) {
+  const uint8_t* base = static_cast<const uint8_t*>(m.data) + opaque(head) * m.head;
+  if constexpr (C::kFp8) {
+    if (prefix) {
+      widen_raw<typename C::Element, C::kPool, kPanel, kPanels, C::kN, C::kRowsPerWarp>(dst, raw, opaque(warp), opaque(lane));
+      fence_async_shared();
+      full.arrive();
+      return;
+    }
+  }
+  gather_rows<kPanel, kPanels, C::kN, C::kRowsPerWarp>(dst, base, m.unit, offset, live, warp, lane);
+  full.arrive_on_cp_async();
+}
+
+// Starts fetching an fp8 tile of the prefix; one group of copies, empty for other tiles.
+template <class C, int kPanel, int kPanels>
+__device__ __forceinline__ void prefetch_raw(const Matrix& pool, const Tile& t, uint32_t raw, int head, uint32_t offset, uint32_t live, int warp, int lane) {
+  if (t.prefix)
+    fetch_raw<kPanel, kPanels, C::kRowsPerWarp>(raw, static_cast<const uint8_t*>(pool.data) + opaque(head) * pool.head, pool.unit, offset, live,
+                                                opaque(warp), opaque(lane));
+  cp_async_commit();
 }
 
 // A slot as it lies in kv_indices. Kept raw until it is used, so that the load stays in flight for a whole tile.
@@ -164,10 +191,7 @@ __device__ __forceinline__ void load_k(const Params& p, Smem<C>& s, const Unit& 
       arrive_many(full, 128 + kLoaderWarps);
     }
   } else {
-    const Matrix& m = t.prefix ? p.k_pool : p.k;
-    gather_rows<C::kPanelQ, C::kPanelsQ, C::kN, C::kRowsPerWarp>(dst, static_cast<const uint8_t*>(m.data) + opaque(head) * m.head, m.unit, rows.k, rows.live, warp,
-                                                                 lane);
-    full.arrive_on_cp_async();
+    fetch_rows<C, C::kPanelQ, C::kPanelsQ>(t.prefix, t.prefix ? p.k_pool : p.k, dst, smem_addr(s.raw_k), head, rows.k, rows.live, full, warp, lane);
     if (t.prefix) {
       const bool any_bad = __any_sync(0xffffffffu, bad);
       if (any_bad && lane < C::kRowsPerWarp) s.live[ring.index][warp * C::kRowsPerWarp + lane] = live;
@@ -193,10 +217,7 @@ __device__ __forceinline__ void load_v(const Params& p, Smem<C>& s, const Unit& 
       arrive_many(full, 128);
     }
   } else {
-    const Matrix& m = t.prefix ? p.v_pool : p.v;
-    gather_rows<C::kPanelV, C::kPanelsV, C::kN, C::kRowsPerWarp>(dst, static_cast<const uint8_t*>(m.data) + opaque(head) * m.head, m.unit, rows.v, rows.live, warp,
-                                                                 lane);
-    full.arrive_on_cp_async();
+    fetch_rows<C, C::kPanelV, C::kPanelsV>(t.prefix, t.prefix ? p.v_pool : p.v, dst, smem_addr(s.raw_v), head, rows.v, rows.live, full, warp, lane);
   }
   ring.advance();
 }
@@ -209,27 +230,56 @@ __device__ __forceinline__ void load_unit(const Params& p, Smem<C>& s, const Uni
   if (count == 0) return;
   // The span is computed anew for every tile: it is cheap, and this warpgroup has few registers.
   const auto span = [&] { return span_of<C::kN>(w.n, w.prefix, w.q0, w.tokens, p.window, p.ahead, p.skip_prefix, p.skip_new); };
-  RawSlot raw = read_slot<C>(p, w, span(), w.t0, warp, lane);
-  RowSet behind{};
+  RowSet behind{}, here{};
+  bool live, bad;
+  // Row i of the work list: slots are read one tile ahead, with an fp8 pool two, because its raw bytes are fetched one tile ahead.
+  RawSlot slot = read_slot<C>(p, w, span(), w.t0, warp, lane);
+  if constexpr (C::kFp8) {
+    here = locate_rows<C>(p, w, span(), tile_of<C::kN>(span(), w.t0), slot, warp, lane, live, bad);
+    if (count > 1) slot = read_slot<C>(p, w, span(), w.t0 + 1, warp, lane);
+    prefetch_raw<C, C::kPanelQ, C::kPanelsQ>(p.k_pool, tile_of<C::kN>(span(), w.t0), smem_addr(s.raw_k), head, here.k, here.live, warp, lane);
+  }
 #pragma unroll 1
   for (int i = 0; i <= count; ++i) {
-    RowSet rows{};
-    if (i < count) {
-      const Span here = span();
-      const Tile tile = tile_of<C::kN>(here, w.t0 + i);
-      bool live, bad;
-      rows = locate_rows<C>(p, w, here, tile, raw, warp, lane, live, bad);
-      if (i + 1 < count) raw = read_slot<C>(p, w, here, w.t0 + i + 1, warp, lane);
-      load_k<C>(p, s, w, tile, head, rows, live, bad, k_ring, warp, lane);
+    RowSet next{};
+    if constexpr (C::kFp8) {
+      if (i < count) {
+        // Groups in flight: this K, then V of the tile before (none yet at first).
+        if (i == 0) cp_async_wait<0>();
+        else cp_async_wait<1>();
+        load_k<C>(p, s, w, tile_of<C::kN>(span(), w.t0 + i), head, here, live, bad, k_ring, warp, lane);
+      }
+      bool next_live = false, next_bad = false;
+      if (i + 1 < count) {
+        const Tile ahead = tile_of<C::kN>(span(), w.t0 + i + 1);
+        next = locate_rows<C>(p, w, span(), ahead, slot, warp, lane, next_live, next_bad);
+        if (i + 2 < count) slot = read_slot<C>(p, w, span(), w.t0 + i + 2, warp, lane);
+        prefetch_raw<C, C::kPanelQ, C::kPanelsQ>(p.k_pool, ahead, smem_addr(s.raw_k), head, next.k, next.live, warp, lane);
+      } else {
+        cp_async_commit();
+      }
+      live = next_live, bad = next_bad;
+    } else if (i < count) {
+      const Span now = span();
+      const Tile tile = tile_of<C::kN>(now, w.t0 + i);
+      here = locate_rows<C>(p, w, now, tile, slot, warp, lane, live, bad);
+      if (i + 1 < count) slot = read_slot<C>(p, w, now, w.t0 + i + 1, warp, lane);
+      load_k<C>(p, s, w, tile, head, here, live, bad, k_ring, warp, lane);
     }
     if (i == 0) {
       s.q_empty.wait(q_parity ^ 1);
       load_q<C>(p, s, w, head, warp, lane);
       q_parity ^= 1;
     } else {
+      if constexpr (C::kFp8) cp_async_wait<1>();  // all but K of the next tile
       load_v<C>(p, s, w, tile_of<C::kN>(span(), w.t0 + i - 1), head, behind, v_ring, warp, lane);
     }
-    behind = rows;
+    if constexpr (C::kFp8) {
+      if (i < count)
+        prefetch_raw<C, C::kPanelV, C::kPanelsV>(p.v_pool, tile_of<C::kN>(span(), w.t0 + i), smem_addr(s.raw_v), head, here.v, here.live, warp, lane);
+    }
+    behind = here;
+    if constexpr (C::kFp8) here = next;
   }
 }
 

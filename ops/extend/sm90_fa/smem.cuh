@@ -12,16 +12,19 @@ namespace hyla::extend::sm90_fa {
 
 using namespace hyla::dev;
 
-template <int kShapeIndex, class ElementT>
+template <int kShapeIndex, class ElementT, Pool kPoolT = Pool::kSame>
 struct Config {
   using Element = ElementT;  // dev::Bf16 or dev::Fp16
-  static constexpr Shape kShape = kShapes[kShapeIndex];
+  static constexpr Pool kPool = kPoolT;
+  static constexpr Shape kShape = shape_for(kShapeIndex, kPoolT);
   static constexpr int kLq = kShape.lq, kLv = kShape.lv, kN = kShape.tile_n, kStages = kShape.stages;
   static constexpr bool kPingPong = kShape.ping_pong, kLateRescale = kShape.late_rescale;
   static constexpr int kPanelQ = panel_bytes(kLq), kPanelV = panel_bytes(kLv);
   static constexpr int kPanelsQ = kLq * 2 / kPanelQ, kPanelsV = kLv * 2 / kPanelV;
   static constexpr int kRowsPerWarp = kN / 4;  // of a K or V tile, in the loading warpgroup
-  static constexpr int kLoaderRegisters = 48, kConsumerRegisters = 232;
+  static constexpr int kLoaderRegisters = 56, kConsumerRegisters = 224;  // together with the second consumer 504 = 3 * 168, what the block starts with
+  static constexpr bool kFp8 = kPool != Pool::kSame;
+  static_assert(kLoaderRegisters + 2 * kConsumerRegisters <= 504);
   static_assert(kN % 16 == 0 && kLq % 16 == 0 && kLv % 16 == 0);
 };
 
@@ -35,6 +38,7 @@ struct Smem {
   alignas(1024) uint8_t q[kTileM * C::kLq * 2];
   alignas(1024) uint8_t k[C::kStages][C::kN * C::kLq * 2];
   alignas(1024) uint8_t v[C::kStages][C::kN * C::kLv * 2];
+  uint8_t raw_k[C::kFp8 ? C::kN * C::kLq : 16], raw_v[C::kFp8 ? C::kN * C::kLv : 16];  // as read, one byte an element
   Barrier k_full[C::kStages], k_empty[C::kStages], v_full[C::kStages], v_empty[C::kStages];
   Barrier q_full, q_empty, unit_full[2], unit_empty[2];
   Unit unit[2];

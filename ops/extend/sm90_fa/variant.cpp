@@ -28,6 +28,7 @@ constexpr double kPlanUs = 4.0, kCombineUs = 2.5;
 // Fraction of the tensor peak on full grids by shape; NOTES.md has the runs.
 constexpr double kEfficiency[kShapeCount] = {0.45, 0.50, 0.60, 0.60, 0.58};
 
+Pool pool_of(const Problem& p) { return p.pool == DType::kE4m3 ? Pool::kE4m3 : p.pool == DType::kE5m2 ? Pool::kE5m2 : Pool::kSame; }
 int64_t group_of(const Problem& p) { return p.Hq / p.Hkv; }
 int64_t tokens_per_tile(const Problem& p) { return kTileM / group_of(p); }
 int64_t tile_capacity(const Problem& p) { return p.n / tokens_per_tile(p) + p.batch; }
@@ -37,11 +38,12 @@ Status can_run_here(const Problem& p, const DeviceCaps& caps) {
   if (caps.compute_capability != 90) return Status::unsupported("device.compute_capability", "90 (wgmma)", std::to_string(caps.compute_capability));
   const int shape = find_shape(p.Lq, p.Lv);
   if (shape < 0) return Status::unsupported("Lq, Lv", "64/64, 96/96, 128/128, 192/128 or 256/256", fmt::format("{}/{}", p.Lq, p.Lv));
-  if (smem_bytes(kShapes[shape]) > caps.smem_per_block)
-    return Status::unsupported("device.smem_per_block", fmt::format("at least {} bytes", smem_bytes(kShapes[shape])), std::to_string(caps.smem_per_block));
+  if (const int64_t bytes = smem_bytes(shape_for(shape, pool_of(p)), pool_of(p)); bytes > caps.smem_per_block)
+    return Status::unsupported("device.smem_per_block", fmt::format("at least {} bytes", bytes), std::to_string(caps.smem_per_block));
   if (p.dtype != DType::kBf16 && p.dtype != DType::kFp16) return Status::unsupported("q.dtype", "bf16 or fp16", to_string(p.dtype));
   if (p.out != p.dtype) return Status::unsupported("out.dtype", fmt::format("{} (q's)", to_string(p.dtype)), to_string(p.out));
-  if (p.pool != p.dtype) return Status::unsupported("k_buffer.dtype", fmt::format("{} (q's)", to_string(p.dtype)), to_string(p.pool));
+  if (p.pool != p.dtype && pool_of(p) == Pool::kSame)
+    return Status::unsupported("k_buffer.dtype", fmt::format("{} (q's), e4m3 or e5m2", to_string(p.dtype)), to_string(p.pool));
   if (p.has_mask) return Status::unsupported("custom_mask", "no custom mask", "one");
   if (!p.aligned16) return Status::unsupported("tensors", "bases and strides in multiples of 16 bytes", "others");
   if (group_of(p) > kMaxGroup) return Status::unsupported("Hq / Hkv", fmt::format("at most {}", kMaxGroup), std::to_string(group_of(p)));
@@ -93,7 +95,7 @@ int expected_splits(const Problem& p, const DeviceCaps& caps, int tile_n) {
 }
 
 double modelled_us(const Problem& p, const DeviceCaps& caps, int shape, int splits) {
-  const Shape& s = kShapes[shape];
+  const Shape s = shape_for(shape, pool_of(p));
   const int64_t per_request = std::max<int64_t>(1, p.n / std::max<int64_t>(1, p.batch)), tokens = tokens_per_tile(p);
   const double m_tiles = static_cast<double>(p.batch * ((per_request + tokens - 1) / tokens));
   const double items = m_tiles * static_cast<double>(p.Hkv) * splits;
@@ -110,11 +112,11 @@ double modelled_us(const Problem& p, const DeviceCaps& caps, int shape, int spli
 // tuning: {shape, slots, forced splits (0: the device's choice)}.
 Plan propose_here(const Problem& p, const DeviceCaps& caps, const PlanOptions& options, std::string& config) {
   const int shape = find_shape(p.Lq, p.Lv);
-  const Shape& s = kShapes[shape];
+  const Shape s = shape_for(shape, pool_of(p));
   const int slots = slot_capacity(p, caps, options.splits);
   Plan plan;
   plan.problem = p, plan.caps = caps, plan.variant = kName;
-  plan.tile_m = kTileM, plan.tile_n = s.tile_n, plan.stages = s.stages, plan.smem_bytes = smem_bytes(s);
+  plan.tile_m = kTileM, plan.tile_n = s.tile_n, plan.stages = s.stages, plan.smem_bytes = smem_bytes(s, pool_of(p));
   plan.splits = options.splits > 0 ? options.splits : expected_splits(p, caps, s.tile_n);
   plan.tuning = {shape, slots, options.splits};
   plan.workspace_bytes = place(p, slots, nullptr, nullptr);
@@ -218,7 +220,7 @@ Status run_here(const Plan& plan, const Args& args, Workspace workspace, Stream 
   x.max_splits = static_cast<int32_t>(plan.tuning[2]), x.grid = plan.caps.sm_count;
   x.key_bytes = static_cast<int32_t>((p.Lq + p.Lv) * 2);
   place(p, static_cast<int>(plan.tuning[1]), workspace.data, &x);
-  return launch(x, static_cast<int>(plan.tuning[0]), p.dtype == DType::kBf16, 2 * plan.caps.sm_count, stream);
+  return launch(x, static_cast<int>(plan.tuning[0]), pool_of(p), p.dtype == DType::kBf16, 2 * plan.caps.sm_count, stream);
 }
 #else
 Status run_here(const Plan&, const Args&, Workspace, Stream) { return Status::unsupported("variant", "a library built with CUDA", kName); }

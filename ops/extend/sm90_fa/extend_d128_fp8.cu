@@ -1,0 +1,6 @@
+#include "extend.cuh"
+
+namespace hyla::extend::sm90_fa {
+template cudaError_t launch_extend<2, Pool::kE4m3>(const Params&, bool, cudaStream_t);
+template cudaError_t launch_extend<2, Pool::kE5m2>(const Params&, bool, cudaStream_t);
+}
