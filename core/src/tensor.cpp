@@ -4,6 +4,11 @@
 #include <limits>
 
 namespace hyla {
+namespace {
+
+constexpr int64_t kMostElements = std::numeric_limits<int64_t>::max() / 16;
+
+}  // namespace
 
 int64_t size_of(DType dtype) {
   switch (dtype) {
@@ -84,14 +89,17 @@ std::string describe(const TensorView& t) {
 }
 
 Result<int64_t> checked_numel(const std::string& argument, const int64_t* shape, int rank) {
+  // Empty dimensions do not excuse absurd ones: planners multiply and round up single extents. The margin of 16 leaves room for that, and for bytes.
   int64_t n = 1;
+  bool empty = false;
   for (int i = 0; i < rank; ++i) {
     if (shape[i] < 0)
       return Status::invalid(argument + ".shape[" + std::to_string(i) + "]", "an extent >= 0", std::to_string(shape[i]));
-    if (__builtin_mul_overflow(n, shape[i], &n))
+    empty |= shape[i] == 0;
+    if (__builtin_mul_overflow(n, std::max<int64_t>(shape[i], 1), &n) || n > kMostElements)
       return Status::invalid(argument, "a product of extents within int64", "an overflow at dimension " + std::to_string(i));
   }
-  return n;
+  return empty ? 0 : n;
 }
 
 Status check_view(const std::string& argument, const TensorView& t) {
@@ -100,12 +108,13 @@ Status check_view(const std::string& argument, const TensorView& t) {
   if (!t.defined()) return {};
   auto numel = checked_numel(argument, t.shape.data(), t.rank);
   if (!numel.ok()) return numel.status();
+  for (int i = 0; i < t.rank; ++i)
+    if (t.stride[i] < 0)
+      return Status::invalid(argument + ".stride[" + std::to_string(i) + "]", "a stride >= 0", std::to_string(t.stride[i]));
   if (numel.value() == 0) return {};
   int64_t last = 0;  // offset of the last element
   for (int i = 0; i < t.rank; ++i) {
     int64_t reach;
-    if (t.stride[i] < 0)
-      return Status::invalid(argument + ".stride[" + std::to_string(i) + "]", "a stride >= 0", std::to_string(t.stride[i]));
     if (__builtin_mul_overflow(t.shape[i] - 1, t.stride[i], &reach) || __builtin_add_overflow(last, reach, &last))
       return Status::invalid(argument, "an extent in memory within int64", "an overflow at dimension " + std::to_string(i));
   }

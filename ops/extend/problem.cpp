@@ -95,7 +95,7 @@ bool is_view_of_first_columns(const TensorView& v, const TensorView& k) {
 bool is_aligned16(const TensorView& t) {
   if (reinterpret_cast<uintptr_t>(t.data) % 16 != 0) return false;
   for (int i = 0; i + 1 < t.rank; ++i)
-    if (t.stride[i] * size_of(t.dtype) % 16 != 0) return false;
+    if (t.stride[i] % 16 * size_of(t.dtype) % 16 != 0) return false;
   return true;
 }
 
