@@ -33,6 +33,7 @@ struct KernelParams {
   int64_t tokens = 0;           // T
   int sequences = 0, heads = 0; // N, HV
   int group = 1;                // HV / H
+  int first_head = 0;           // of these heads, among all HV: the other pointers are already moved there, q and k are not
   int slots = 0;                // chunk records a head has room for
   int gate = 0;                 // Gate
   bool g_fp32 = false, beta_fp32 = false, l2norm = true, beta_logits = false, beta_doubled = false;
@@ -52,6 +53,10 @@ struct KernelParams {
 
   int segment_chunks = 0;       // chunks a segment; 0: not cut
   int segments = 1;             // segments a sequence has room for; the last one takes whatever is left
+
+  // Not null: the scan runs beside `prepare`, on multiprocessors that it leaves free, and waits for record by record.
+  uint32_t* ready = nullptr;       // [slots][heads]
+  int prepare_blocks = 0;          // 0: a block on every multiprocessor
 
   uint8_t* records = nullptr;      // [slots][heads] Record
   uint8_t* summary_state = nullptr;// [sequences][heads][segments - 1]

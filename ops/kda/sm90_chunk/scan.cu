@@ -14,7 +14,7 @@ Status launch(const KernelParams& p, const char* name, Stream stream) {
   cuda::LaunchConfig config;
   config.grid = dim3(static_cast<unsigned>(blocks));
   config.block = dim3(128 * (kWG + 1));
-  config.smem_bytes = sizeof(ScanSmem<kWG>);
+  config.smem_bytes = sizeof(ScanSmem<kPass, kWG>);
   config.pdl = true;
   return cuda::launch(scan_kernel<kPass, kWG>, name, config, stream, p);
 }
@@ -26,5 +26,9 @@ Status launch_summary(const KernelParams& p, Stream stream) { return launch<Pass
 Status launch_scan(const KernelParams& p, int v_split, Stream stream) {
   return v_split == 2 ? launch<Pass::kOutput, 1>(p, "kda scan", stream) : launch<Pass::kOutput, 2>(p, "kda scan", stream);
 }
+
+#ifdef HYLA_KDA_PROFILE
+void read_profile(unsigned long long* h) { cudaMemcpyFromSymbol(h, g_profile, sizeof g_profile); }
+#endif
 
 }  // namespace hyla::kda::sm90_chunk

@@ -28,7 +28,7 @@ Status can_run_here(const Problem& p, const DeviceCaps& caps) {
   if (p.beta != DType::kBf16 && p.beta != DType::kFp32) return Status::unsupported("beta.dtype", "bf16 or fp32", to_string(p.beta));
   if (!p.aligned16) return Status::unsupported("alignment", "q, k, v, g, out: base and row strides multiples of 16 bytes", "not aligned");
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-  if (record_slots(p) > kMost || p.N > kMost / 64 / std::max<int64_t>(1, p.HV) || p.HV > kMost / 4)
+  if (record_slots(p) > kMost / std::max<int64_t>(1, p.HV) || p.N > kMost / 64 / std::max<int64_t>(1, p.HV) || p.HV > kMost / 4)
     return Status::unsupported("N * HV", "at most 2^25 sequences x heads", std::to_string(p.N) + " * " + std::to_string(p.HV));
   return {};
 }
@@ -36,12 +36,14 @@ Status can_run_here(const Problem& p, const DeviceCaps& caps) {
 Choice choice_of(const Plan& plan) {
   Choice c;
   c.segment_chunks = int(plan.tuning[0]);
+  c.prepare_blocks = int(plan.tuning[1]);
+  c.waves = int(plan.tuning[2]);
   c.segments = plan.segments;
   c.v_split = plan.v_split;
   return c;
 }
 
-// tuning: {chunks a segment (0: not cut)}.
+// tuning: {chunks a segment (0: not cut), multiprocessors of prepare when the scan runs beside it (0: one after the other), waves}.
 Plan propose_here(const Problem& problem, const DeviceCaps& caps, const PlanOptions& options, std::string& config) {
   const Choice c = choose(problem, caps, options.splits);
   Plan plan;
@@ -50,15 +52,18 @@ Plan propose_here(const Problem& problem, const DeviceCaps& caps, const PlanOpti
   plan.variant = kName;
   plan.segments = c.segments;
   plan.v_split = c.v_split;
-  plan.stages = kScanStages;
-  plan.tuning = {c.segment_chunks};
+  plan.stages = scan_stages(true, c.v_split == 2 ? 1 : 2);
+  plan.tuning = {c.segment_chunks, c.prepare_blocks, c.waves};
   WorkspaceLayout layout;
   place(problem, c, layout);
   plan.workspace_bytes = layout.bytes();
   plan.modelled_us = c.us;
-  config = "segments=" + std::to_string(c.segments) + " v_split=" + std::to_string(c.v_split) + " stages=" + std::to_string(kScanStages);
-  plan.why = c.segments > 1 ? "chunks of 64, sequences cut into segments of " + std::to_string(c.segment_chunks) + " chunks to fill the chip"
-                            : "chunks of 64, one pass";
+  config = "segments=" + std::to_string(c.segments) + " v_split=" + std::to_string(c.v_split) + " stages=" + std::to_string(plan.stages);
+  if (c.waves > 1) config += " waves=" + std::to_string(c.waves);
+  plan.why = c.segments > 1         ? "sequences cut into segments of " + std::to_string(c.segment_chunks) + " chunks to fill the chip"
+             : c.prepare_blocks > 0 ? "the scan runs beside prepare, which takes " + std::to_string(c.prepare_blocks) + " multiprocessors"
+                                    : "chunks of 64, prepare and scan in turn";
+  if (c.waves > 1) plan.why += ", in " + std::to_string(c.waves) + " ranges of heads that share the workspace";
   return plan;
 }
 
@@ -99,22 +104,41 @@ KernelParams params_of(const Plan& plan, const Args& args, Workspace workspace) 
   p.checkpoint_indices = indices(args.checkpoint_indices);
   p.checkpoint_index_count = args.checkpoint_indices.defined() ? args.checkpoint_indices.shape[0] : 0;
   const Choice c = choice_of(plan);
-  p.segment_chunks = c.segment_chunks, p.segments = c.segments;
+  p.segment_chunks = c.segment_chunks, p.segments = c.segments, p.prepare_blocks = c.prepare_blocks;
   WorkspaceLayout layout(workspace.data);
   const Buffers b = place(problem, c, layout);
   p.records = b.records, p.summary_state = b.summary_state, p.summary_transition = b.summary_transition, p.summary_decay = b.summary_decay;
   p.saved_initial = b.saved_initial;
+  p.ready = c.prepare_blocks > 0 ? b.ready : nullptr;
+  return p;
+}
+
+// The same for heads [first, first + heads): every pointer but q's and k's moves there.
+KernelParams wave_of(KernelParams p, int64_t first, int64_t heads) {
+  const auto move = [&](Strided& s, int64_t element) { s.data = static_cast<const char*>(s.data) + first * s.h * element; };
+  move(p.v, 2), move(p.g, p.g_fp32 ? 4 : 2), move(p.beta, p.beta_fp32 ? 4 : 2), move(p.out, 2);
+  for (States* s : {&p.initial, &p.final_, &p.checkpoints})
+    if (s->data != nullptr) s->data = static_cast<char*>(s->data) + first * s->head * (s->bf16 ? 2 : 4);
+  if (p.a_log != nullptr) p.a_log += first * p.a_log_stride;
+  if (p.dt_bias != nullptr) p.dt_bias += first * p.dt_bias_head;
+  p.first_head = int(first), p.heads = int(heads);
   return p;
 }
 
 Status run_here(const Plan& plan, const Args& args, Workspace workspace, Stream stream) {
-  if (plan.problem.N == 0 || plan.problem.HV == 0) return {};
-  const KernelParams p = params_of(plan, args, workspace);
-  cuda::DeviceGuard guard(plan.problem.device);
+  const Problem& problem = plan.problem;
+  if (problem.N == 0 || problem.HV == 0) return {};
+  const KernelParams all = params_of(plan, args, workspace);
+  cuda::DeviceGuard guard(problem.device);
   HYLA_RETURN_IF_ERROR(guard.status());
-  HYLA_RETURN_IF_ERROR(launch_prepare(p, plan.caps.sm_count, stream));
-  if (p.segments > 1) HYLA_RETURN_IF_ERROR(launch_summary(p, stream));
-  return launch_scan(p, plan.v_split, stream);
+  const int64_t heads = wave_heads(problem, choice_of(plan));
+  for (int64_t first = 0; first < problem.HV; first += heads) {
+    const KernelParams p = wave_of(all, first, std::min(heads, problem.HV - first));
+    HYLA_RETURN_IF_ERROR(launch_prepare(p, plan.caps.sm_count, stream));
+    if (p.segments > 1) HYLA_RETURN_IF_ERROR(launch_summary(p, stream));
+    HYLA_RETURN_IF_ERROR(launch_scan(p, plan.v_split, stream));
+  }
+  return {};
 }
 #else
 Status run_here(const Plan&, const Args&, Workspace, Stream) {

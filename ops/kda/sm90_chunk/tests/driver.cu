@@ -42,7 +42,7 @@ struct Case {
   int init = 1;                    // 0 none 1 fp32 2 bf16
   bool fin_bf16 = false, v_first = false, pool = false, flags = false;
   int ckpt = 0;                    // 1 every 64, 2 listed, 3 listed + indices
-  int seg_chunks = 0, v_split = 2;
+  int seg_chunks = 0, v_split = 2, overlap = 0;
   double to = 6e-3, ts = 5e-3;
 };
 
@@ -58,7 +58,7 @@ template <class T> static T* up(const std::vector<T>& h) { T* d; CK(cudaMalloc(&
 struct Pool { std::vector<void*> p; ~Pool() { for (void* x : p) cudaFree(x); } template <class T> T* operator()(T* x) { p.push_back(x); return x; } };
 
 struct Sizes { size_t ws; int slots; int segs; };
-static Sizes layout(const KernelParams& k0, KernelParams& k, uint8_t* base, bool varlen, int B, int T, int N, int seg_chunks, int maxlen) {
+static Sizes layout(const KernelParams& k0, KernelParams& k, uint8_t* base, bool varlen, int B, int T, int N, int seg_chunks, int maxlen, int overlap = 0) {
   k = k0;
   k.slots = varlen ? T / 64 + N + 1 : B * ((T + 63) / 64);
   const int64_t mc = (maxlen + 63) / 64;
@@ -72,6 +72,7 @@ static Sizes layout(const KernelParams& k0, KernelParams& k, uint8_t* base, bool
   k.summary_state = take(ns * Summary::kStateBytes);
   k.summary_transition = take(ns * Summary::kTransitionBytes);
   k.summary_decay = (float*)take(ns * 512);
+  if (overlap) { k.ready = (uint32_t*)take(size_t(k.slots) * k.heads * 4); k.prepare_blocks = overlap; }
   k.saved_initial = take(k.segments > 1 ? size_t(N) * k.heads * Summary::kStateBytes : 0);
   return {o, k.slots, k.segments};
 }
@@ -202,9 +203,9 @@ static void run_case(Case c, bool quiet = false) {
     if (c.ckpt == 3) k0.checkpoint_indices = {keep(up(h.ckidx)), false}, k0.checkpoint_index_count = ckrows;
   }
   KernelParams k;
-  const Sizes z = layout(k0, k, nullptr, varlen, c.B, c.T, N, c.seg_chunks, maxlen);
+  const Sizes z = layout(k0, k, nullptr, varlen, c.B, c.T, N, c.seg_chunks, maxlen, c.overlap);
   uint8_t* ws; CK(cudaMalloc(&ws, z.ws + 256)); keep(ws); CK(cudaMemset(ws, 0xff, z.ws + 256));
-  layout(k0, k, ws, varlen, c.B, c.T, N, c.seg_chunks, maxlen);
+  layout(k0, k, ws, varlen, c.B, c.T, N, c.seg_chunks, maxlen, c.overlap);
   auto pull = [&](Result_& r) {
     std::vector<uint16_t> ob(oo.size()); CK(cudaMemcpy(ob.data(), dout, ob.size() * 2, cudaMemcpyDeviceToHost));
     r.o.clear(); for (uint16_t x : ob) r.o.push_back(fb(x));
@@ -248,7 +249,7 @@ static void run_case(Case c, bool quiet = false) {
   };
   std::vector<std::thread> th; const int nt = std::max(1u, std::min(16u, std::thread::hardware_concurrency()));
   for (int i = 0; i < nt; ++i) th.emplace_back(work, i, nt); for (auto& t : th) t.join();
-  Err O, S, C; double worst_o = 0, worst_s = 0; int b = 0;
+  Err O, C; double worst_o = 0, worst_s = 0; int b = 0;
   for (size_t i = 0; i < jobs.size(); ++i) { worst_o = std::max(worst_o, eo[i].l2()); worst_s = std::max(worst_s, es[i].l2()); O.mx = std::max(O.mx, eo[i].mx); b |= bad[i]; C.n = std::max(C.n, ec[i].l2()); }
   // rows that belong to nobody keep their contents
   for (int64_t rr = varlen ? h.cu[N] : rows; rr < rows + extra; ++rr) for (int x = 0; x < c.HV * 128; ++x) if (r.o[rr * c.HV * 128 + x] == r.o[rr * c.HV * 128 + x]) b |= 4;
@@ -269,6 +270,9 @@ static void check(bool small) {
   add("given fp32 g", [](Case& c) { c.gate = Gate::kGiven; c.g32 = true; c.T = 100; c.logits = false; c.b32 = true; });
   add("unbounded spike", [](Case& c) { c.gate = Gate::kUnbounded; c.gp = kSpike; c.T = 200; });
   add("cut 4", [](Case& c) { c.T = 300; c.seg_chunks = 1; });
+  add("beside", [](Case& c) { c.T = 700; c.H = c.HV = 2; c.B = 2; c.overlap = 60; c.ckpt = 1; });
+  add("beside whole", [](Case& c) { c.T = 300; c.H = c.HV = 4; c.v_split = 1; c.overlap = 3; });
+  add("beside varlen", [](Case& c) { c.lens = {130, 0, 64, 1, 65, 63, 0, 17}; c.T = 350; c.H = 1; c.HV = 2; c.ckpt = 1; c.overlap = 20; });
   if (!small) {
     add("T1000", [](Case& c) { c.T = 1000; c.H = c.HV = 4; c.B = 2; });
     add("T1500 whole V", [](Case& c) { c.T = 1500; c.H = 2; c.HV = 4; c.v_split = 1; c.init = 2; c.fin_bf16 = true; });
@@ -299,6 +303,10 @@ static void check(bool small) {
   printf("%zu cases, %d FAILED\n", all.size(), g_bad);
 }
 
+#ifdef HYLA_KDA_PROFILE
+namespace hyla::kda::sm90_chunk { void read_profile(unsigned long long* h); void read_profile_prepare(unsigned long long* h); }
+static void profile(const char* name, int T, int H, int v_split, int overlap, bool graph);
+#endif
 // ---- timing
 __global__ void fill(uint16_t* p, size_t n, uint32_t seed, float scale) {
   for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < n; i += size_t(gridDim.x) * blockDim.x) {
@@ -307,7 +315,8 @@ __global__ void fill(uint16_t* p, size_t n, uint32_t seed, float scale) {
     __nv_bfloat16 b = __float2bfloat16_rn(f); p[i] = *reinterpret_cast<uint16_t*>(&b);
   }
 }
-static void perf_one(const char* name, int B, int T, int H, std::vector<int> lens, int seg_chunks, int v_split, double must) {
+static void perf_one(const char* name, int B, int T, int H, std::vector<int> lens, int seg_chunks, int v_split, double must, bool overlap = false) {
+  const int ov = overlap ? 132 - (lens.empty() ? B : int(lens.size())) * H * v_split : 0;
   const bool varlen = !lens.empty(); const int N = varlen ? int(lens.size()) : B;
   int maxlen = T; if (varlen) { maxlen = 0; for (int l : lens) maxlen = std::max(maxlen, l); }
   Pool keep; const size_t n = size_t(B) * T * H * 128;
@@ -319,7 +328,7 @@ static void perf_one(const char* name, int B, int T, int H, std::vector<int> len
   std::vector<int64_t> cu(1, 0); for (int l : lens) cu.push_back(cu.back() + l); if (varlen) k0.cu_seqlens = {keep(up(cu)), true};
   k0.tokens = T; k0.sequences = N; k0.heads = H; k0.beta_logits = true; k0.scale = 0.0883883f;
   std::vector<float> s0(size_t(N) * H * 16384, 0.1f); k0.initial = {keep(up(s0)), int64_t(H) * 16384, 16384, 128, false}; k0.final_ = {keep(up(s0)), int64_t(H) * 16384, 16384, 128, false};
-  const Sizes z = layout(k0, k, nullptr, varlen, B, T, N, seg_chunks, maxlen); uint8_t* ws; CK(cudaMalloc(&ws, z.ws)); keep(ws); layout(k0, k, ws, varlen, B, T, N, seg_chunks, maxlen);
+  const Sizes z = layout(k0, k, nullptr, varlen, B, T, N, seg_chunks, maxlen, ov); uint8_t* ws; CK(cudaMalloc(&ws, z.ws)); keep(ws); layout(k0, k, ws, varlen, B, T, N, seg_chunks, maxlen, ov);
   cudaStream_t st; CK(cudaStreamCreateWithFlags(&st, cudaStreamNonBlocking)); CK(cudaDeviceSynchronize());
   auto time = [&](auto f) {
     f(); CK(cudaStreamSynchronize(st));
@@ -329,11 +338,22 @@ static void perf_one(const char* name, int B, int T, int H, std::vector<int> len
     for (int i = 0; i < 7; ++i) { CK(cudaEventRecord(a, st)); for (int j = 0; j < 4; ++j) CK(cudaGraphLaunch(ge, st)); CK(cudaEventRecord(b, st)); CK(cudaEventSynchronize(b)); float ms; CK(cudaEventElapsedTime(&ms, a, b)); ts.push_back(ms / 4); }
     std::sort(ts.begin(), ts.end()); CK(cudaGraphExecDestroy(ge)); CK(cudaGraphDestroy(g)); return ts[3];
   };
+#ifdef HYLA_KDA_PROFILE
+  {
+    unsigned long long a[64] = {}, b[64] = {};
+    for (int rep = 0; rep < 3; ++rep) { launch_all(k, v_split, st); CK(cudaStreamSynchronize(st)); }
+    read_profile(a); read_profile_prepare(b);
+    const double n = maxlen / 64.0;
+    printf("  per chunk: total %.0f full_a %.0f full_b %.0f empty_o %.0f | producer empty_a %.0f empty_b %.0f ready %.0f | store wait %.0f work %.0f\n", a[0] / n, a[1] / n, a[2] / n, a[3] / n, a[4] / n, a[5] / n, a[6] / n, a[7] / n, a[8] / n);
+    printf("  start-up clk %.0f, final %.0f; scan block 0 start %.1f end %.1f us after prepare start; prepare end %.1f (block 0)\n", double(a[9]), double(a[10]), (double(a[11]) - double(b[0])) / 1e3, (double(a[12]) - double(b[0])) / 1e3, (double(b[1]) - double(b[0])) / 1e3);
+    printf("  prepare item 0 of block 0, clk: load %.0f", double(b[3] - b[2])); for (int i = 4; i < 10; ++i) printf(" %.0f", double(b[i] - b[i - 1])); printf("\n");
+  }
+#endif
   const float all = time([&] { launch_all(k, v_split, st); });
   const float prep = time([&] { ST(launch_prepare(k, g_sms, Stream{st})); });
   const float sum = k.segments > 1 ? time([&] { ST(launch_summary(k, Stream{st})); }) : 0;
-  const float scan = time([&] { ST(launch_scan(k, v_split, Stream{st})); });
-  printf("%-18s seg %3d x %3d split %d: %.4f ms (must %.3f %s)  prepare %.4f summary %.4f scan %.4f\n", name, k.segments, seg_chunks, v_split, all, must, all <= must ? "ok" : "--", prep, sum, scan);
+  const float scan = overlap ? 0 : time([&] { ST(launch_scan(k, v_split, Stream{st})); });
+  printf("%-18s seg %3d x %3d split %d%s: %.4f ms (must %.3f %s)  prepare %.4f summary %.4f scan %.4f\n", name, k.segments, seg_chunks, v_split, overlap ? " beside" : "", all, must, all <= must ? "ok" : "--", prep, sum, scan);
   CK(cudaStreamDestroy(st));
 }
 static void perf() {
@@ -343,6 +363,9 @@ static void perf() {
   for (int s : {8, 16, 32}) perf_one("B1 H4 T16384", 1, 16384, 4, {}, s, 2, 0.13);
   for (int s : {0, 24, 43}) perf_one("B1 H12 T8192", 1, 8192, 12, {}, s, 2, 0.15);
   for (int s : {0, 32}) perf_one("B1 H16 T8192", 1, 8192, 16, {}, s, 2, 0.18);
+  perf_one("B1 H12 T8192", 1, 8192, 12, {}, 0, 2, 0.15, true); perf_one("B1 H16 T8192", 1, 8192, 16, {}, 0, 2, 0.18, true);
+  perf_one("B1 H16 T8192", 1, 8192, 16, {}, 0, 1, 0.18, true); perf_one("B2 H16 T16384", 2, 16384, 16, {}, 0, 1, 0.75, true);
+  perf_one("B1 H4 T1024", 1, 1024, 4, {}, 0, 2, 0.035, true); perf_one("B1 H32 T8192", 1, 8192, 32, {}, 0, 2, 0.18, true); perf_one("B1 H32 T8192", 1, 8192, 32, {}, 0, 1, 0.18, true);
   perf_one("B2 H16 T16384", 2, 16384, 16, {}, 0, 2, 0.75); perf_one("B2 H16 T16384", 2, 16384, 16, {}, 128, 2, 0.75);
   perf_one("B1 H64 T8192", 1, 8192, 64, {}, 0, 2, 0.60); perf_one("8x1024", 1, 8192, 64, std::vector<int>(8, 1024), 0, 1, 0.55); perf_one("8x1024", 1, 8192, 64, std::vector<int>(8, 1024), 0, 2, 0.55);
   perf_one("mixed", 1, 8192, 64, {1300, 547, 2048, 963, 271, 3063}, 0, 1, 0.58); perf_one("mixed", 1, 8192, 64, {1300, 547, 2048, 963, 271, 3063}, 0, 2, 0.58);
@@ -355,5 +378,6 @@ int main(int argc, char** argv) {
   if (what == "check") check(false);
   if (what == "small") check(true);
   if (what == "perf") perf();
+  if (what == "one") perf_one("one", 1, atoi(argv[3]), atoi(argv[2]), {}, argc > 4 ? atoi(argv[4]) : 0, argc > 5 ? atoi(argv[5]) : 2, 0, argc > 6 && atoi(argv[6]));
   return g_bad != 0;
 }
