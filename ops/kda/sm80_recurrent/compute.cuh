@@ -34,9 +34,10 @@ struct Compute {
   static constexpr Config kC = T::kConfig;
   static constexpr int kRows = kC.rows(), kColumns = kC.columns_per_thread, kLanes = kC.lanes;
   static constexpr int kSums = 2 * kGroup * kColumns;      // of a thread: [column][p 0..3, o 0..3]
-  static constexpr int kHeld = kSums / kLanes;             // of them after the reduction
-  static constexpr int kTeam = kLanes / kColumns;          // threads that then hold the sums of one column
-  static_assert(kGroup == 4 && kHeld >= 1 && kHeld * kTeam == 2 * kGroup);
+  static constexpr int kHeld = kSums > kLanes ? kSums / kLanes : 1;    // of them after the reduction
+  static constexpr int kRepeat = kSums < kLanes ? kLanes / kSums : 1;  // neighbours that then hold the same
+  static constexpr int kTeam = kLanes / kColumns;                      // threads that then hold the sums of one column
+  static_assert(kGroup == 4 && kHeld * kTeam == 2 * kGroup * kRepeat);
   using S = Stage<T>;
 
   const Params& p;
@@ -106,7 +107,7 @@ struct Compute {
     scatter_sum<kLanes>(sums, lane);
     float own[kGroup];
 #pragma unroll
-    for (int j = 0; j < kGroup; ++j) own[j] = v[j] - __shfl_sync(~0u, sums[j % kHeld], base + team * kTeam + j / kHeld);
+    for (int j = 0; j < kGroup; ++j) own[j] = v[j] - __shfl_sync(~0u, sums[j % kHeld], base + team * kTeam + j / kHeld * kRepeat);
     const float* a = stage + S::kAkk;
     own[0] = beta.x * own[0];
     own[1] = beta.y * (own[1] - a[4] * own[0]);
@@ -122,8 +123,8 @@ struct Compute {
 
 #pragma unroll
     for (int r = 0; r < kHeld; ++r) {
-      const int i = member * kHeld + r - kGroup;
-      if (i < 0 || i >= count) continue;
+      const int i = member / kRepeat * kHeld + r - kGroup;
+      if (i < 0 || i >= count || member % kRepeat != 0) continue;
       const float4 aqk = read4(stage + S::kAqk + i * kGroup);
       // Selected, not multiplied by zero: a NaN in a later token of the group must not reach this one.
       const float out = sums[r] + aqk.x * own[0] + (i >= 1 ? aqk.y * own[1] : 0.0f) + (i >= 2 ? aqk.z * own[2] : 0.0f) + (i >= 3 ? aqk.w * own[3] : 0.0f);

@@ -13,8 +13,9 @@ template <Config kC_, class Io_>
 struct Traits {
   static constexpr Config kConfig = kC_;
   using Io = Io_;
-  // Reading element by element takes more registers, and is not there for speed.
-  static constexpr int kBlocksPerSm = std::is_same_v<Io, Any> ? 1 : kConfig.blocks_per_sm;
+  // Reading element by element takes more registers, and is not there for speed: fewer blocks, no loads ahead.
+  static constexpr bool kPacked = !std::is_same_v<Io, Any>;
+  static constexpr int kBlocksPerSm = kPacked ? kConfig.blocks_per_sm : 1;
 };
 
 // Named barriers, + stage. 0 is __syncthreads. Each joins the compute warps and the one prepare warp that fills the stage.
@@ -55,12 +56,13 @@ __device__ __forceinline__ void prepare_role(const Params& p, const Item& item, 
   const typename Group<T>::Place place(lane);
   const auto count_of = [&](int group) { return min(item.length - group * kGroup, kGroup); };
   RawGroup<T> raw;
-  if (warp < groups) raw.load(p, source, warp * kGroup, count_of(warp), lane);
+  if (T::kPacked && warp < groups) raw.load(p, source, warp * kGroup, count_of(warp), lane);
   for (int group = warp; group < groups; group += kC.prepare_warps) {
     const int stage = group % kC.stages, next = group + kC.prepare_warps;
+    if (!T::kPacked) raw.load(p, source, group * kGroup, count_of(group), lane);
     Group<T> tokens;
     tokens.prepare(p, raw, count_of(group), lane, rate, bias, place, [&] {
-      if (next < groups) raw.load(p, source, next * kGroup, count_of(next), lane);
+      if (T::kPacked && next < groups) raw.load(p, source, next * kGroup, count_of(next), lane);
     });
     if (group >= kC.stages) barrier_sync<kEmpty>(stage, kJoined);
     tokens.store(stages + stage * kC.stage_floats(), lane, place);
