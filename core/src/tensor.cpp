@@ -6,7 +6,8 @@
 namespace hyla {
 namespace {
 
-constexpr int64_t kMostElements = std::numeric_limits<int64_t>::max() / 16;
+// More than any machine addresses, and far enough from the end of int64 that planners may multiply by tiles, splits and bytes.
+constexpr int64_t kMostElements = int64_t{1} << 48;
 
 }  // namespace
 
@@ -89,7 +90,7 @@ std::string describe(const TensorView& t) {
 }
 
 Result<int64_t> checked_numel(const std::string& argument, const int64_t* shape, int rank) {
-  // Empty dimensions do not excuse absurd ones: planners multiply and round up single extents. The margin of 16 leaves room for that, and for bytes.
+  // Empty dimensions do not excuse absurd ones: planners multiply and round up single extents.
   int64_t n = 1;
   bool empty = false;
   for (int i = 0; i < rank; ++i) {
@@ -97,7 +98,7 @@ Result<int64_t> checked_numel(const std::string& argument, const int64_t* shape,
       return Status::invalid(argument + ".shape[" + std::to_string(i) + "]", "an extent >= 0", std::to_string(shape[i]));
     empty |= shape[i] == 0;
     if (__builtin_mul_overflow(n, std::max<int64_t>(shape[i], 1), &n) || n > kMostElements)
-      return Status::invalid(argument, "a product of extents within int64", "an overflow at dimension " + std::to_string(i));
+      return Status::invalid(argument, "a product of extents up to 2^48, far within int64", "more at dimension " + std::to_string(i));
   }
   return empty ? 0 : n;
 }

@@ -54,7 +54,7 @@ TEST(Tensor, NumelOverflowIsAnErrorThatNamesTheArgument) {
   EXPECT_EQ(n.status().argument(), "k");
   const int64_t empty[] = {0, int64_t{1} << 40, int64_t{1} << 40};  // nothing there, and still no shape to calculate with
   EXPECT_FALSE(checked_numel("k", empty, 3).ok());
-  const int64_t longest[] = {0, int64_t{1} << 58};
+  const int64_t longest[] = {0, int64_t{1} << 48};
   EXPECT_EQ(checked_numel("k", longest, 2).value(), 0);
   const int64_t negative[] = {3, -1};
   EXPECT_EQ(checked_numel("k", negative, 2).status().argument(), "k.shape[1]");
