@@ -229,8 +229,9 @@ Result<Problem> make_problem(const Args& args) {
   p.sm_scale = args.sm_scale != 0 ? args.sm_scale : static_cast<float>(1 / std::sqrt(static_cast<double>(p.Lq)));
   p.logit_cap = std::max(args.logit_cap, 0.0f);
   p.k_scale = args.k_scale, p.v_scale = args.v_scale;
-  p.sliding_window = args.sliding_window;
-  p.xai_temperature_len = args.xai_temperature_len <= 0 ? -1 : args.xai_temperature_len;
+  constexpr int64_t kFarthest = int64_t{1} << 48;  // no position is farther: larger numbers mean the same, and could overflow
+  p.sliding_window = std::min(args.sliding_window, kFarthest);
+  p.xai_temperature_len = args.xai_temperature_len <= 0 ? -1 : std::min(args.xai_temperature_len, kFarthest);
   p.causal = args.causal && !p.has_mask;
   p.skip_prefix = args.skip_prefix, p.skip_extend = args.skip_extend;
   p.v_aliases_k = is_view_of_first_columns(args.v, args.k) && is_view_of_first_columns(args.v_buffer, args.k_buffer);
