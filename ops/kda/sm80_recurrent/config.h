@@ -33,11 +33,10 @@ struct Config {
 enum class Kind : int { kLatency, kThroughput, kStep };
 constexpr int kKinds = 3;
 
-// Latency: 16 columns a block, so that few heads spread over the whole chip, and two compute warps a scheduler: a warp alone issues every
-// third clock only. Two columns a thread balance shuffles against shared memory.
+// Latency: 16 columns a block, so that few heads spread over the whole chip; two columns a thread balance shuffles against shared memory.
 // Throughput: 16 rows a thread: fewer shuffles and less shared memory traffic for the same arithmetic.
 constexpr Config config_of(Kind kind, int dim) {
-  if (kind == Kind::kLatency) return {dim, 2, dim / 4, dim / 16, 4, 4, 1};
+  if (kind == Kind::kLatency) return {dim, 2, dim / 8, dim / 32, 4, 4, 1};
   return {dim, 4, 8, dim / 32, 2, 4, 2};
 }
 static_assert(config_of(Kind::kLatency, 128).splits() == 8 && config_of(Kind::kLatency, 64).splits() == 4);

@@ -17,18 +17,19 @@ static_assert(kGateBounded == static_cast<int8_t>(Gate::kBounded) && kGateUnboun
 
 constexpr const char* kName = "sm80_recurrent";
 
-// Measured on an h200 at 1.98 GHz; NOTES.md has the runs.
+// Microseconds, fitted to an h200 (NOTES.md has the runs). "crowded": with every multiprocessor holding all the blocks it can.
 struct Cost {
-  double token_us;   // one token on a block that has its multiprocessor to itself
-  double start_us;   // indices, first tile and state in, state out
-  int blocks_per_sm; // resident
-  double crowd;      // time of a token with all residents busy, over that of one alone
+  double start, token;                  // of a block that has its multiprocessor to itself
+  double crowded_start, crowded_token;
+  int blocks_per_sm;
 };
+constexpr double kLaunchUs = 2.0;
+constexpr double kStateRate = 0.88;     // of the copy rate, when states stream
 constexpr Cost cost_of(Kind kind) {
   switch (kind) {
-    case Kind::kLatency: return {0.085, 2.0, 1, 1.0};
-    case Kind::kThroughput: return {0.35, 3.0, 2, 1.5};
-    default: return {0.35, 3.0, 5, 2.5};
+    case Kind::kLatency: return {2.6, 0.185, 2.6, 0.185, 1};
+    case Kind::kThroughput: return {3.5, 0.40, 5.5, 0.52, 2};
+    default: return {0.5, 0.83, 3.25, 1.93, 6};
   }
 }
 
@@ -71,17 +72,15 @@ double modelled_us(const Problem& problem, const DeviceCaps& caps, Kind kind) {
   const double tokens = static_cast<double>(problem.varlen ? problem.T : problem.B * problem.T);
   const double longest = static_cast<double>(problem.varlen ? std::min(problem.max_seqlen, problem.T) : problem.T);
   const double blocks = sequences * problem.HV * splits, slots = static_cast<double>(caps.sm_count) * cost.blocks_per_sm;
-  const double per_sm = std::min(blocks / caps.sm_count, static_cast<double>(cost.blocks_per_sm));
-  const double token_us = cost.token_us * (1.0 + (cost.crowd - 1.0) * std::max(0.0, (per_sm - 1.0) / std::max(1, cost.blocks_per_sm - 1)));
-  const double serial = cost.start_us + token_us * longest;
-  const double work = (blocks * cost.start_us + token_us * tokens * problem.HV * splits) / slots;
+  const double serial = cost.start + cost.token * longest;
+  const double work = blocks / slots * (cost.crowded_start + cost.crowded_token * tokens / sequences);
   // State in and out, q, k, g per block (they are shared through L2: once), v and o once.
   const double state_bytes = sequences * problem.HV * problem.K * problem.V *
                              ((problem.has_initial_state ? size_of(problem.initial_state_dtype) : 0) + (problem.has_final_state ? size_of(problem.final_state_dtype) : 0));
   const double token_bytes = tokens * (2.0 * problem.H * problem.K * size_of(problem.qkv) +
                                        problem.HV * (problem.K * size_of(problem.g) + problem.V * (size_of(problem.qkv) + size_of(problem.out))));
-  const double memory = (state_bytes + token_bytes) / (caps.copy_tbs * 1e6) + cost.start_us;
-  return std::max({serial, work, memory});
+  const double memory = (state_bytes + token_bytes) / (kStateRate * caps.copy_tbs * 1e6);
+  return kLaunchUs + std::max({serial, work, memory});
 }
 
 // tuning: {kind}.
