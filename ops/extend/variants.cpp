@@ -3,6 +3,7 @@
 #include "ops/extend/cpu/variant.h"
 #include "ops/extend/sm80_mma/variant.h"
 #include "ops/extend/sm90_fa/variant.h"
+#include "ops/extend/sm90_latent/variant.h"
 
 namespace hyla::extend {
 
@@ -10,6 +11,7 @@ namespace hyla::extend {
 std::span<const Variant> all_variants() {
   static const Variant list[] = {
       sm90_fa::variant(),
+      sm90_latent::variant(),
       sm80_mma::variant(),
       cpu::variant(),
   };

@@ -11,19 +11,23 @@ constexpr int kChunkBytes = kTileN * kChunkColumns * 2;
 constexpr int kLv = 512;
 constexpr int kVChunks = kLv / kChunkColumns;
 constexpr int kThreads = 384;              // two consumer warpgroups, one producer warpgroup
-constexpr int kProducerRegisters = 56;     // 4 row pointers and their masks live across a tile; 40 spills
-constexpr int kConsumerRegisters = 224;    // 128 of O, 32 of S, 16 of P; 2 * 224 + 56 <= 512
+constexpr int kProducerRegisters = 64;          // row addresses and box coordinates of a tile live across its chunks; 56 spills
+constexpr int kFirstConsumerRegisters = 216;    // 128 of O, 32 of S, 16 of P
+constexpr int kSecondConsumerRegisters = 224;   // holds P of both tiles
+// A block starts with 168 registers a thread (65,536 / 384 rounded down to 8); more than these in all and setmaxnreg waits for ever.
+static_assert(kProducerRegisters + kFirstConsumerRegisters + kSecondConsumerRegisters <= 3 * 168);
 constexpr int64_t kSmemLimit = 232448;     // sm_90: what a block may opt in to
 
-enum class Shape : int { kD512, kMla576, kMla512 };
+enum class Shape : int { kD512, kD576, kMla576, kMla512 };  // D: K and V apart; MLA: V is K's first columns
 
 struct Config {
   int score_dim;   // Lq
   bool shared_v;   // V is the first 512 columns of K
 
   constexpr int score_chunks() const { return score_dim / kChunkColumns; }
-  // One ring of chunks in order of use. Two whole tiles with a shared V; for separate K and V 18 chunks: a tile's 16 and two in flight.
-  constexpr int ring_chunks() const { return 18; }
+  // One ring of chunks in order of use. Two whole tiles with a shared V, so that a tile never wraps; for separate K and V 18 chunks, which
+  // is what fits: a tile's 16 and two in flight.
+  constexpr int ring_chunks() const { return shared_v ? 2 * score_chunks() : 18; }
   constexpr int tile_chunks() const { return shared_v ? score_chunks() : score_chunks() + kVChunks; }
   constexpr int64_t q_bytes() const { return int64_t(score_chunks()) * kChunkBytes; }
   constexpr int64_t ring_bytes() const { return int64_t(ring_chunks()) * kChunkBytes; }
@@ -34,8 +38,10 @@ struct Config {
 };
 
 constexpr Config config_of(Shape shape) {
-  return shape == Shape::kD512 ? Config{512, false} : shape == Shape::kMla576 ? Config{576, true} : Config{512, true};
+  const bool wide = shape == Shape::kD576 || shape == Shape::kMla576;
+  return {wide ? 576 : 512, shape == Shape::kMla576 || shape == Shape::kMla512};
 }
+static_assert(config_of(Shape::kD576).smem_bytes() <= kSmemLimit);
 static_assert(config_of(Shape::kD512).smem_bytes() <= kSmemLimit);
 static_assert(config_of(Shape::kMla576).smem_bytes() <= kSmemLimit);
 static_assert(config_of(Shape::kMla512).smem_bytes() <= kSmemLimit);

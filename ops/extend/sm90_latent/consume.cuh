@@ -80,50 +80,65 @@ struct Consumer {
     }
   }
 
-  // Queues P V for this warpgroup's 256 columns, one commit group a chunk. `fetched`: somebody of this warpgroup's past has waited for V.
+  // Queues P V for this warpgroup's 256 columns. With a shared V the warpgroup that made P has seen all of the tile arrive.
   template <int kWarpgroup>
-  __device__ __forceinline__ void issue_values(float (&o)[4][32], uint32_t (&prob)[16], Place tile) {
-    int slot[4];
+  __device__ __forceinline__ void issue_values(typename T::Output& o, uint32_t (&prob)[16], Place tile) {
+    uint32_t first[T::kValueParts];
 #pragma unroll
-    for (int c = 0; c < 4; ++c) {
-      const Place at = tile.after(T::value_position(4 * kWarpgroup + c));
-      slot[c] = at.slot;
-      if constexpr (!T::kSharedV) s.full[at.slot].wait(at.parity);
+    for (int part = 0; part < T::kValueParts; ++part) {
+      const Place at = tile.after(T::value_position(kWarpgroup, part));
+      first[part] = ring_desc + at.slot * (kChunkBytes / 16) + ((T::kValueStride * kChunkBytes / 16 - 1) << 16);
+      if constexpr (!T::kSharedV) {
+#pragma unroll
+        for (int c = 0; c < T::kPartChunks; ++c) s.full[at.slot + c].wait(at.parity);
+      }
     }
     if constexpr (!T::kSharedV) dev::fence_async_shared();
     dev::pin(prob);
 #pragma unroll
-    for (int c = 0; c < 4; ++c) dev::pin(o[c]);
+    for (auto& part : o) dev::pin(part);
     dev::wgmma_fence();
 #pragma unroll
-    for (int c = 0; c < 4; ++c) {
+    for (int part = 0; part < T::kValueParts; ++part) {
 #pragma unroll
-      for (int k = 0; k < 4; ++k) dev::wgmma_rs<typename T::ValuesOp>(o[c], prob + 4 * k, desc(ring_desc + slot[c] * (kChunkBytes / 16) + k * 128));
+      for (int k = 0; k < 4; ++k) dev::wgmma_rs<typename T::ValuesOp>(o[part], prob + 4 * k, desc(first[part] + k * 128));
       dev::wgmma_commit();
     }
   }
   template <int kWarpgroup>
-  __device__ __forceinline__ void release_values(Place tile, int from, int to) {
+  __device__ __forceinline__ void release_part(Place tile, int part) {
     __syncwarp();
     if (lane == 0) {
+      const int slot = tile.after(T::value_position(kWarpgroup, part)).slot;
 #pragma unroll
-      for (int c = from; c < to; ++c) s.empty[tile.after(T::value_position(4 * kWarpgroup + c)).slot].arrive();
+      for (int c = 0; c < T::kPartChunks; ++c) s.empty[slot + c * T::kValueStride].arrive();
     }
   }
+  // Waits for P V, the last thing queued, and gives its chunks back part by part.
+  template <int kWarpgroup>
+  __device__ __forceinline__ void finish_values(typename T::Output& o, uint32_t (&prob)[16], Place tile) {
+    if constexpr (T::kValueParts == 2) {
+      dev::wgmma_wait<1>();
+      release_part<kWarpgroup>(tile, 0);
+    }
+    dev::wgmma_wait<0>();
+    finish(o, prob);
+    release_part<kWarpgroup>(tile, T::kValueParts - 1);
+  }
 
-  __device__ __forceinline__ static void scale_rows(float (&o)[4][32], const float (&factor)[2]) {
+  __device__ __forceinline__ static void scale_rows(typename T::Output& o, const float (&factor)[2]) {
 #pragma unroll
-    for (int c = 0; c < 4; ++c)
+    for (auto& part : o)
 #pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        o[c][4 * j] *= factor[0];
-        o[c][4 * j + 1] *= factor[0];
-        o[c][4 * j + 2] *= factor[1];
-        o[c][4 * j + 3] *= factor[1];
+      for (int j = 0; j < T::kValueN / 8; ++j) {
+        part[4 * j] *= factor[0];
+        part[4 * j + 1] *= factor[0];
+        part[4 * j + 2] *= factor[1];
+        part[4 * j + 3] *= factor[1];
       }
   }
   // O moves to a new row maximum, and to the units of v_scale where the walk passes from new tokens to the prefix.
-  __device__ __forceinline__ void rescale(float (&o)[4][32], float (&l)[2], const float (&before)[2], const float (&now)[2], bool enters_prefix) {
+  __device__ __forceinline__ void rescale(typename T::Output& o, float (&l)[2], const float (&before)[2], const float (&now)[2], bool enters_prefix) {
     float factor[2];
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
@@ -134,23 +149,37 @@ struct Consumer {
     scale_rows(o, factor);
   }
 
-  // Maximum and exponentials of one tile: scores become P, m the new maximum; l (already rescaled by the caller's rule) gains the row sums.
-  __device__ __forceinline__ void tile_scales(const KeyTile& tile, const Rows& rows, float (&scale)[2]) const {
-    const float unit = p.cap_log2e > 0.0f ? p.cap_log2e : tile.prefix ? p.scale_prefix : p.scale_new;
-    scale[0] = unit * rows.temperature[0];
-    scale[1] = unit * rows.temperature[1];
-  }
-  __device__ __forceinline__ void limit_scores(float (&scores)[32], const Item& item, const KeyTile& tile, const Rows& rows, int half, bool exists) {
+  // What the softmax of a tile needs besides the scores, gathered while these are computed.
+  struct TileView {
+    KeyTile tile;
+    uint64_t keys;   // bit set: the key exists
+    bool masked;     // some row hides some key
+    float scale[2];  // to base-2 logits, a row
+  };
+  __device__ __forceinline__ TileView look_at(const Item& item, const KeyTile& tile, const Rows& rows, int half, bool exists) {
+    TileView v;
+    v.tile = tile;
     const int info = 2 * (rounds & 1) + half;
     s.info_full[info].wait((rounds >> 1) & 1);
-    const uint64_t keys = !exists ? 0 : tile.prefix ? *reinterpret_cast<const volatile uint64_t*>(s.key_mask[info]) : ~0ull;
-    if (p.cap_log2e > 0.0f) cap_scores(scores, tile.prefix ? p.scale_prefix : p.scale_new);
-    if (!fully_visible(p, item, tile, keys)) mask_scores(scores, p, item, tile, rows, keys, lane);
+    v.keys = !exists ? 0 : tile.prefix ? *reinterpret_cast<const volatile uint64_t*>(s.key_mask[info]) : ~0ull;
+    v.masked = !fully_visible(item, tile, rows, v.keys);
+    const float unit = p.cap_log2e > 0.0f ? p.cap_log2e : tile.prefix ? p.scale_prefix : p.scale_new;
+    v.scale[0] = unit * rows.temperature[0];
+    v.scale[1] = unit * rows.temperature[1];
+    return v;
+  }
+  // Scores become P, m the new maximum, `sums` this thread's part of the row sums.
+  __device__ __forceinline__ void soften(float (&scores)[32], const TileView& v, const Item& item, const Rows& rows, float (&m)[2], float (&sums)[2]) {
+    if (p.cap_log2e > 0.0f) cap_scores(scores, v.tile.prefix ? p.scale_prefix : p.scale_new);
+    if (v.masked) mask_scores(scores, p, item, v.tile, rows, v.keys, lane);
+    row_max(scores, m, v.scale);
+    sums[0] = sums[1] = 0.0f;
+    exponentials(scores, m, sums, v.scale);
   }
   // After the wait for products on o with P in `prob`.
-  static __device__ __forceinline__ void finish(float (&o)[4][32], uint32_t (&prob)[16]) {
+  static __device__ __forceinline__ void finish(typename T::Output& o, uint32_t (&prob)[16]) {
 #pragma unroll
-    for (int c = 0; c < 4; ++c) dev::pin(o[c]);
+    for (auto& part : o) dev::pin(part);
     dev::pin(prob);
   }
 
@@ -190,7 +219,7 @@ struct Consumer {
   }
 
   // Nothing is in flight at the loop's back edge: ptxas serializes products whose accumulators cross one.
-  __device__ __forceinline__ void first_warpgroup(const Item& item, const Rows& rows, float (&o)[4][32], float (&m)[2], float (&l)[2]) {
+  __device__ __forceinline__ void first_warpgroup(const Item& item, const Rows& rows, typename T::Output& o, float (&m)[2], float (&l)[2]) {
     float scores[32];
     uint32_t prob[16];
     bool was_new = item.begin < item.new_tiles;
@@ -200,18 +229,15 @@ struct Consumer {
       const KeyTile tile = key_tile(item, j);
       issue_scores(scores, place, [&](int g) { release_scores(place, g); });
       arrive(s.scores_issued);
+      const TileView view = look_at(item, tile, rows, 0, true);
       dev::wgmma_wait<0>();
       dev::pin(scores);
       release_scores(place, T::kScoreChunks / T::kWaitGroup - 1);
       if (j + 2 >= item.end) arrive(s.q_empty);
 
-      float scale[2];
       const float before[2] = {m[0], m[1]};
-      tile_scales(tile, rows, scale);
-      limit_scores(scores, item, tile, rows, 0, true);
-      row_max(scores, m, scale);
-      float sums[2] = {0.0f, 0.0f};
-      exponentials(scores, m, sums, scale);
+      float sums[2];
+      soften(scores, view, item, rows, m, sums);
       pack(prob, scores);
       put_p(prob, m, 0);
       rescale(o, l, before, m, was_new && tile.prefix);
@@ -220,11 +246,7 @@ struct Consumer {
       l[1] += sums[1];
       const Place va = values_a();
       issue_values<0>(o, prob, va);
-      dev::wgmma_wait<2>();
-      release_values<0>(va, 0, 2);
-      dev::wgmma_wait<0>();
-      finish(o, prob);
-      release_values<0>(va, 2, 4);
+      finish_values<0>(o, prob, va);
 
       s.p_full[1].wait(rounds & 1);
       const KeyTile next = key_tile(item, j + 1);
@@ -237,16 +259,12 @@ struct Consumer {
       m[1] = now[1];
       const Place vb = values_b();
       issue_values<0>(o, prob, vb);
-      dev::wgmma_wait<2>();
-      release_values<0>(vb, 0, 2);
-      dev::wgmma_wait<0>();
-      finish(o, prob);
-      release_values<0>(vb, 2, 4);
+      finish_values<0>(o, prob, vb);
       next_round();
     }
   }
 
-  __device__ __forceinline__ void second_warpgroup(const Item& item, const Rows& rows, float (&o)[4][32], float (&m)[2], float (&l)[2]) {
+  __device__ __forceinline__ void second_warpgroup(const Item& item, const Rows& rows, typename T::Output& o, float (&m)[2], float (&l)[2]) {
     float scores[32];
     uint32_t prob[16];
     bool was_new = item.begin < item.new_tiles;
@@ -258,6 +276,8 @@ struct Consumer {
       const Place kb = scores_b();
       s.scores_issued.wait(rounds & 1);
       issue_scores(scores, kb, [&](int g) { release_scores(kb, g); });
+      const bool exists = j + 1 < item.end;  // an odd walk ends with a tile of zeros
+      const TileView view = look_at(item, tile, rows, 1, exists);
       s.p_full[0].wait(rounds & 1);
       float now[2];
       get_p(prob, now, 0);
@@ -267,27 +287,18 @@ struct Consumer {
       m[1] = now[1];
       const Place va = values_a();
       issue_values<1>(o, prob, va);
-      dev::wgmma_wait<4>();
+      dev::wgmma_wait<T::kValueParts>();
       dev::pin(scores);
       release_scores(kb, T::kScoreChunks / T::kWaitGroup - 1);
       if (j + 2 >= item.end) arrive(s.q_empty);
 
-      float scale[2];
       const float before[2] = {m[0], m[1]};
-      tile_scales(tile, rows, scale);
-      const bool exists = j + 1 < item.end;  // an odd walk ends with a tile of zeros
-      limit_scores(scores, item, tile, rows, 1, exists);
-      row_max(scores, m, scale);
-      float sums[2] = {0.0f, 0.0f};
-      exponentials(scores, m, sums, scale);
+      float sums[2];
+      soften(scores, view, item, rows, m, sums);
       uint32_t own[16];
       pack(own, scores);
       put_p(own, m, 1);
-      dev::wgmma_wait<2>();
-      release_values<1>(va, 0, 2);
-      dev::wgmma_wait<0>();
-      finish(o, prob);
-      release_values<1>(va, 2, 4);
+      finish_values<1>(o, prob, va);
       // The exclusive or with a zero that the compiler cannot see keeps it from packing straight into registers that a product in flight reads.
 #pragma unroll
       for (int i = 0; i < 16; ++i) prob[i] = own[i] ^ p.zero;
@@ -297,11 +308,7 @@ struct Consumer {
       l[1] += sums[1];
       const Place vb = values_b();
       issue_values<1>(o, prob, vb);
-      dev::wgmma_wait<2>();
-      release_values<1>(vb, 0, 2);
-      dev::wgmma_wait<0>();
-      finish(o, prob);
-      release_values<1>(vb, 2, 4);
+      finish_values<1>(o, prob, vb);
       next_round();
     }
   }
@@ -315,11 +322,12 @@ struct Consumer {
       s.item_full[at].wait((count >> 1) & 1);
       const Item& item = s.item[at];
       if (item.rows == 0) break;
-      float o[4][32], m[2] = {-INFINITY, -INFINITY}, l[2] = {0.0f, 0.0f};
+      typename T::Output o;
+      float m[2] = {-INFINITY, -INFINITY}, l[2] = {0.0f, 0.0f};
 #pragma unroll
-      for (int c = 0; c < 4; ++c)
+      for (auto& part : o)
 #pragma unroll
-        for (int i = 0; i < 32; ++i) o[c][i] = 0.0f;
+        for (float& x : part) x = 0.0f;
       if (item.begin < item.end) {
         const Rows rows = make_rows(p, item, warp, lane);
         s.q_full.wait(q_count & 1);

@@ -44,7 +44,7 @@ struct Walk {
 __device__ __forceinline__ Walk make_walk(const KernelParams& p, int n, int prefix, int first_token, int last_token) {
   Walk w{};
   const int lo = p.window >= 0 ? max(0, prefix + first_token - p.window) : 0;
-  const int hi = p.causal ? prefix + last_token + 1 : prefix + n;
+  const int hi = prefix + min(n, last_token + 1 + p.ahead);
   w.key_lo = lo;
   w.key_hi = hi;
   if (!p.skip_extend) {

@@ -23,10 +23,10 @@ __global__ void __launch_bounds__(kThreads, 1) attend(const __grid_constant__ Ke
     dev::setmaxnreg_dec<kProducerRegisters>();
     Producer<T>(p, s, warp - 8, thread_index() & 31).run();
   } else if (warp < 4) {
-    dev::setmaxnreg_inc<kConsumerRegisters>();
+    dev::setmaxnreg_inc<kFirstConsumerRegisters>();
     Consumer<T>(p, s, warp, thread_index() & 31).template run<0>();
   } else {
-    dev::setmaxnreg_inc<kConsumerRegisters>();
+    dev::setmaxnreg_inc<kSecondConsumerRegisters>();
     Consumer<T>(p, s, warp - 4, thread_index() & 31).template run<1>();
   }
 }

@@ -102,7 +102,7 @@ struct Producer {
     const bool valid = exists && slot >= 0 && slot < p.slots;
     int64_t page = 0, token = valid ? slot : 0;
     if (p.page_size > 1) {
-      page = token / p.page_size;
+      page = uint32_t(token) / uint32_t(p.page_size);  // can_run keeps slots below 2^31
       token -= page * p.page_size;
     }
     return {p.k_pool + page * p.k_pool_stride.page + token * p.k_pool_stride.token + item.head * p.k_pool_stride.head,
@@ -130,7 +130,7 @@ struct Producer {
   }
   __device__ __forceinline__ void send_values(const RowSources& rows) {
 #pragma unroll
-    for (int j = 0; j < kVChunks; ++j) send(j, rows, T::interleaved(j) * 128);
+    for (int j = 0; j < kVChunks; ++j) send(j, rows, T::value_chunk(j) * 128);
     place = place.after(kVChunks);
   }
 

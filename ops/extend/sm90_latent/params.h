@@ -33,8 +33,9 @@ struct KernelParams {
   int64_t indices;    // length of kv_indices
   int page_size;
   int group;          // query heads of a KV head
-  int window;         // -1: off
-  bool causal, skip_prefix, skip_extend;
+  int window;         // -1: off; W: keys from p - W
+  int ahead;          // keys behind the query's own position that it sees: 0 when causal, W in a window, else as good as all
+  bool skip_prefix, skip_extend;
   float scale_new, scale_prefix;   // to base-2 logits; with a cap to the argument of tanh
   float cap_log2e;                 // 0: no cap
   float v_scale, v_scale_inverse;

@@ -6,6 +6,7 @@
 
 namespace hyla::extend::sm90_latent {
 
+constexpr int kProducerWarps = 4;
 constexpr int kTileInfos = 4;  // key masks of tiles: the producer is never more than a pair of tiles ahead
 
 template <class T>
@@ -15,7 +16,7 @@ struct SharedStorage {
   alignas(1024) uint4 p[4][128];        // P of one tile in fragment order, thread to same thread of the other warpgroup
   float row_max[2][kTileM];             // after tile a by warpgroup 0, after tile b by warpgroup 1
   float row_sum[2][2][kTileM];          // [item parity][warpgroup]
-  alignas(8) uint16_t key_mask[kTileInfos][4];  // bit set: the slot lies inside the pool
+  alignas(8) uint16_t key_mask[kTileInfos][kProducerWarps];  // bit set: the slot lies inside the pool
   Item item[2];
   dev::Barrier full[T::kSlots], empty[T::kSlots];
   dev::Barrier info_full[kTileInfos];
@@ -33,7 +34,7 @@ __device__ __forceinline__ void init_barriers(SharedStorage<T>& s) {
     s.full[i].init(128);
     s.empty[i].init(4);
   }
-  for (auto& b : s.info_full) b.init(4);
+  for (auto& b : s.info_full) b.init(kProducerWarps);
   s.scores_issued.init(4);
   s.p_full[0].init(4);
   s.p_full[1].init(4);

@@ -6,10 +6,11 @@
 
 namespace hyla::extend::sm90_latent {
 
-// What a thread knows about its two rows of an item.
+// What a thread knows about its two rows of an item, and the positions that all rows of the item see (up to the end of a segment).
 struct Rows {
   int position[2];
   float temperature[2];
+  int seen_lo, seen_hi;
 };
 
 __device__ __forceinline__ Rows make_rows(const KernelParams& p, const Item& item, int warp, int lane) {
@@ -20,6 +21,9 @@ __device__ __forceinline__ Rows make_rows(const KernelParams& p, const Item& ite
     r.position[e] = item.prefix + (item.first_row + row) / p.group;
     r.temperature[e] = p.temperature_len > 0 && r.position[e] > p.temperature_len ? __log2f(float(r.position[e])) * p.temperature_factor : 1.0f;
   }
+  const int first = item.prefix + item.first_row / p.group, last = item.prefix + (item.first_row + item.rows - 1) / p.group;
+  r.seen_lo = p.window >= 0 ? last - p.window : 0;
+  r.seen_hi = first + 1 + p.ahead;
   return r;
 }
 
@@ -36,7 +40,7 @@ __device__ __forceinline__ void mask_scores(float (&s)[32], const KernelParams& 
 #pragma unroll
   for (int e = 0; e < 2; ++e) {
     const int lo = p.window >= 0 ? rows.position[e] - p.window : 0;
-    const int hi = p.causal ? min(end, rows.position[e] + 1) : end;
+    const int hi = min(end, rows.position[e] + 1 + p.ahead);
     const uint64_t bits = (keys & bit_range(lo - tile.position, hi - tile.position)) >> (2 * (lane & 3));
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
@@ -46,14 +50,10 @@ __device__ __forceinline__ void mask_scores(float (&s)[32], const KernelParams& 
   }
 }
 
-// No row of the tile hides any of its keys.
-__device__ __forceinline__ bool fully_visible(const KernelParams& p, const Item& item, const KeyTile& tile, uint64_t keys) {
-  const int first = item.prefix + item.first_row / p.group;
-  const int last = item.prefix + (item.first_row + item.rows - 1) / p.group;
+// No row of the item hides any key of the tile.
+__device__ __forceinline__ bool fully_visible(const Item& item, const KeyTile& tile, const Rows& rows, uint64_t keys) {
   const int end = tile.prefix ? item.prefix : item.prefix + item.n;
-  const int hi = p.causal ? min(end, first + 1) : end;
-  const int lo = p.window >= 0 ? last - p.window : 0;
-  return keys == ~0ull && tile.position >= lo && tile.position + kTileN <= hi;
+  return keys == ~0ull && tile.position >= rows.seen_lo && tile.position + kTileN <= min(end, rows.seen_hi);
 }
 
 // cap * tanh(x) needs an absolute error: 1 - 2 / (1 + e^2x) saturates without overflow.

@@ -24,7 +24,7 @@ __device__ __forceinline__ RowEnd end_row(float m, float l, bool has_sink, float
 }
 
 template <class T, int kWarpgroup>
-__device__ __forceinline__ void store_rows(const KernelParams& p, SharedStorage<T>& s, const Item& item, float (&o)[4][32], const float (&m)[2],
+__device__ __forceinline__ void store_rows(const KernelParams& p, SharedStorage<T>& s, const Item& item, typename T::Output& o, const float (&m)[2],
                                            float (&l)[2], int parity, int warp, int lane) {
   const int first = warp * 16 + (lane >> 2);
 #pragma unroll
@@ -48,20 +48,20 @@ __device__ __forceinline__ void store_rows(const KernelParams& p, SharedStorage<
     if (whole) {
       uint8_t* out = p.out + (item.q_row + token) * p.out_stride.token + head * p.out_stride.head + column * 2;
 #pragma unroll
-      for (int c = 0; c < 4; ++c)
+      for (int c = 0; c < T::kValueParts; ++c)
 #pragma unroll
-        for (int j = 0; j < 8; ++j)
-          *reinterpret_cast<uint32_t*>(out + c * 128 + j * 16) = T::Elem::pack(o[c][4 * j + 2 * e] * factor, o[c][4 * j + 2 * e + 1] * factor);
+        for (int j = 0; j < T::kValueN / 8; ++j)
+          *reinterpret_cast<uint32_t*>(out + c * T::kValueN * 2 + j * 16) = T::Elem::pack(o[c][4 * j + 2 * e] * factor, o[c][4 * j + 2 * e + 1] * factor);
       if (kWarpgroup == 0 && (lane & 3) == 0 && p.lse != nullptr)
         *reinterpret_cast<float*>(reinterpret_cast<uint8_t*>(p.lse) + (item.q_row + token) * p.lse_stride.token + head * p.lse_stride.head) =
             end.lse * 0.6931471805599453f;
     } else {
       float* out = p.part_out + (int64_t(item.part) * kTileM + r) * kLv + column;
 #pragma unroll
-      for (int c = 0; c < 4; ++c)
+      for (int c = 0; c < T::kValueParts; ++c)
 #pragma unroll
-        for (int j = 0; j < 8; ++j)
-          *reinterpret_cast<float2*>(out + c * 64 + j * 8) = make_float2(o[c][4 * j + 2 * e] * factor, o[c][4 * j + 2 * e + 1] * factor);
+        for (int j = 0; j < T::kValueN / 8; ++j)
+          *reinterpret_cast<float2*>(out + c * T::kValueN + j * 8) = make_float2(o[c][4 * j + 2 * e] * factor, o[c][4 * j + 2 * e + 1] * factor);
       if (kWarpgroup == 0 && (lane & 3) == 0) p.part_lse[int64_t(item.part) * kTileM + r] = end.lse;
     }
   }

@@ -1,24 +1,22 @@
-#include <cuda_runtime.h>
-
-#include <algorithm>
-
-#include "kernels.h"
 #include "worklist.cuh"
+
+#include "cuda/host/launch.h"
+#include "kernels.h"
+#include "merge.cuh"
 
 namespace hyla::extend::sm90_latent {
 
-int launch_list(const KernelParams& p, const GridSizes& g, const WorkList& list, void* stream) {
-  make_work_list<<<1, kListThreads, 0, static_cast<cudaStream_t>(stream)>>>(p, g.batch, g.heads, g.sm_count, list);
-  return cudaGetLastError();
+Status launch_list(const KernelParams& p, const GridSizes& g, const WorkList& list, Stream stream) {
+  cuda::LaunchConfig config;
+  config.block = dim3(kListThreads);
+  return cuda::launch(make_work_list, "extend sm90_latent work list", config, stream, p, g.batch, g.heads, g.sm_count, g.forced_parts, list);
 }
 
-int launch_merge(const KernelParams& p, bool fp16, const GridSizes& g, const WorkList& list, void* stream) {
-  const int blocks = 2 * g.sm_count;
-  if (fp16)
-    merge_parts<dev::Fp16><<<blocks, kMergeThreads, 0, static_cast<cudaStream_t>(stream)>>>(p, list.merges, list.counts + 2);
-  else
-    merge_parts<dev::Bf16><<<blocks, kMergeThreads, 0, static_cast<cudaStream_t>(stream)>>>(p, list.merges, list.counts + 2);
-  return cudaGetLastError();
+Status launch_merge(const KernelParams& p, bool fp16, const GridSizes& g, const WorkList& list, Stream stream) {
+  cuda::LaunchConfig config;
+  config.grid = dim3(unsigned(2 * g.sm_count));
+  config.block = dim3(kMergeThreads);
+  return cuda::launch(fp16 ? merge_parts<dev::Fp16> : merge_parts<dev::Bf16>, "extend sm90_latent merge", config, stream, p, list.merges, list.counts + 2);
 }
 
 }  // namespace hyla::extend::sm90_latent

@@ -26,8 +26,9 @@ constexpr int kItemCostTiles = 3;  // Q load, pipeline fill and store, in key ti
 constexpr int64_t max_parts(int sm_count) { return int64_t(kMaxWaves) * sm_count; }
 // Row tiles of a batch whose lengths are unknown: each request has at most one that is not full.
 constexpr int64_t max_row_tiles(int64_t rows, int64_t batch, int64_t group) { return (rows * group + kTileM - 1) / kTileM + batch; }
-constexpr int64_t max_items(int64_t rows, int64_t batch, int64_t group, int64_t heads, int sm_count) {
-  return max_row_tiles(rows, batch, group) * heads + max_parts(sm_count);
+// Parts with partial results; `forced_parts` of every row tile when asked for.
+constexpr int64_t part_capacity(int64_t row_tiles, int sm_count, int forced_parts) {
+  return forced_parts > 1 ? row_tiles * forced_parts : forced_parts == 1 ? 0 : max_parts(sm_count);
 }
 
 }  // namespace hyla::extend::sm90_latent
