@@ -29,11 +29,6 @@ __device__ __forceinline__ void zero_rows(const Params& p, const Item& item, int
 
 __device__ __forceinline__ float4 read4(const float* shared) { return *reinterpret_cast<const float4*>(shared); }
 
-__device__ __forceinline__ void load4(const float* shared, float (&x)[4]) {
-  const float4 v = read4(shared);
-  x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
-}
-
 template <class T>
 struct Compute {
   static constexpr Config kC = T::kConfig;
@@ -51,22 +46,24 @@ struct Compute {
   int column;      // first column of the thread, within the block's
   State<T> state;
 
-  // Sums of the products with the state before the group. The innermost loops run over independent sums: a warp that has its scheduler to
-  // itself must find its own parallelism.
   __device__ __forceinline__ void partial(const float* stage, float (&sums)[kSums]) const {
 #pragma unroll
     for (int i = 0; i < kSums; ++i) sums[i] = 0.0f;
 #pragma unroll
     for (int r = 0; r < kRows; r += 4) {
-      float x[2 * kGroup][4];
+      const int row = State<T>::row_of(lane, r);
 #pragma unroll
-      for (int j = 0; j < 2 * kGroup; ++j) load4(stage + S::kK + j * kC.dim + State<T>::row_of(lane, r), x[j]);  // q follows k
+      for (int j = 0; j < 2 * kGroup; ++j) {
+        const float4 x = read4(stage + S::kK + j * kC.dim + row);  // q follows k
 #pragma unroll
-      for (int i = 0; i < 4; ++i)
-#pragma unroll
-        for (int m = 0; m < kColumns; ++m)
-#pragma unroll
-          for (int j = 0; j < 2 * kGroup; ++j) sums[m * 2 * kGroup + j] += x[j][i] * state.s[r + i][m];
+        for (int m = 0; m < kColumns; ++m) {
+          float& sum = sums[m * 2 * kGroup + j];
+          sum += x.x * state.s[r][m];
+          sum += x.y * state.s[r + 1][m];
+          sum += x.z * state.s[r + 2][m];
+          sum += x.w * state.s[r + 3][m];
+        }
+      }
     }
   }
 
@@ -74,20 +71,25 @@ struct Compute {
 #pragma unroll
     for (int r = 0; r < kRows; r += 4) {
       const int row = State<T>::row_of(lane, r);
-      float x[kGroup][4], d[4];
-      load4(stage + S::kDecay + row, d);
+      const float4 d = read4(stage + S::kDecay + row);
 #pragma unroll
-      for (int j = 0; j < kGroup; ++j) load4(stage + S::kKEnd + j * kC.dim + row, x[j]);
+      for (int m = 0; m < kColumns; ++m) {
+        state.s[r][m] *= d.x;
+        state.s[r + 1][m] *= d.y;
+        state.s[r + 2][m] *= d.z;
+        state.s[r + 3][m] *= d.w;
+      }
 #pragma unroll
-      for (int i = 0; i < 4; ++i)
+      for (int j = 0; j < kGroup; ++j) {
+        const float4 k = read4(stage + S::kKEnd + j * kC.dim + row);
 #pragma unroll
-        for (int m = 0; m < kColumns; ++m) state.s[r + i][m] *= d[i];
-#pragma unroll
-      for (int j = 0; j < kGroup; ++j)
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-#pragma unroll
-          for (int m = 0; m < kColumns; ++m) state.s[r + i][m] += x[j][i] * delta[j][m];
+        for (int m = 0; m < kColumns; ++m) {
+          state.s[r][m] += k.x * delta[j][m];
+          state.s[r + 1][m] += k.y * delta[j][m];
+          state.s[r + 2][m] += k.z * delta[j][m];
+          state.s[r + 3][m] += k.w * delta[j][m];
+        }
+      }
     }
   }
 

@@ -65,12 +65,14 @@ Status can_run_here(const Problem& problem, const DeviceCaps& caps) {
   return {};
 }
 
-double modelled_us(const Problem& problem, const DeviceCaps& caps, Kind kind) {
+// Tokens of the longest sequence as far as the host knows.
+double longest_of(const Problem& problem) { return static_cast<double>(problem.varlen ? std::min(problem.max_seqlen, problem.T) : problem.T); }
+
+double modelled_us(const Problem& problem, const DeviceCaps& caps, Kind kind, double longest) {
   const int splits = splits_of(kind, static_cast<int>(problem.K));
   const Cost cost = cost_of(kind);
   const double sequences = static_cast<double>(std::max<int64_t>(problem.N, 1));
   const double tokens = static_cast<double>(problem.varlen ? problem.T : problem.B * problem.T);
-  const double longest = static_cast<double>(problem.varlen ? std::min(problem.max_seqlen, problem.T) : problem.T);
   const double blocks = sequences * problem.HV * splits, slots = static_cast<double>(caps.sm_count) * cost.blocks_per_sm;
   const double serial = cost.start + cost.token * longest;
   const double work = blocks / slots * (cost.crowded_start + cost.crowded_token * tokens / sequences);
@@ -89,12 +91,15 @@ Plan propose_here(const Problem& problem, const DeviceCaps& caps, const PlanOpti
   plan.problem = problem;
   plan.caps = caps;
   plan.variant = kName;
+  // Without a bound, sequences of about equal length are the likely case for the choice of a kernel; the time is still that of the bound.
+  double longest = longest_of(problem);
+  if (problem.varlen && problem.max_seqlen >= problem.T) longest = std::min(longest, 2.0 * static_cast<double>(problem.T) / static_cast<double>(std::max<int64_t>(problem.N, 1)));
   Kind best = Kind::kLatency;
-  for (int k = 0; k < kKinds; ++k) {
+  for (int k = 1; k < kKinds; ++k) {
     const Kind kind = static_cast<Kind>(k);
-    const double us = modelled_us(problem, caps, kind);
-    if (k == 0 || us < plan.modelled_us) best = kind, plan.modelled_us = us;
+    if (modelled_us(problem, caps, kind, longest) < modelled_us(problem, caps, best, longest)) best = kind;
   }
+  plan.modelled_us = modelled_us(problem, caps, best, longest_of(problem));
   plan.v_split = splits_of(best, static_cast<int>(problem.K));
   plan.stages = best == Kind::kStep ? 0 : config_of(best, static_cast<int>(problem.K)).stages;
   plan.tuning = {static_cast<int64_t>(best)};
