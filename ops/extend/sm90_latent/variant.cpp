@@ -40,7 +40,7 @@ Status can_run(const Problem& p, const DeviceCaps& caps) {
   if (p.sm_scale <= 0) return Status::unsupported("sm_scale", "> 0", fmt::format("{}", p.sm_scale));
   // Row numbers, work items and positions are 32-bit; byte offsets are not.
   if (p.n > kMost32 / (p.Hq + kTileM)) return Status::unsupported("n * Hq", "below 2^31", fmt::format("{} * {}", p.n, p.Hq));
-  if (p.batch > kMost32 / p.Hq) return Status::unsupported("batch * Hq", "below 2^31", fmt::format("{} * {}", p.batch, p.Hq));
+  if (p.batch > kMost32 / p.Hq / 2) return Status::unsupported("batch * Hq", "below 2^31", fmt::format("{} * {}", p.batch, p.Hq));
   if (p.slots > kMost32 || p.prefix_capacity > kMost32 - p.n)
     return Status::unsupported("slots, kv_indices.shape[0]", "below 2^31", fmt::format("{}, {}", p.slots, p.prefix_capacity));
   return {};
@@ -48,7 +48,7 @@ Status can_run(const Problem& p, const DeviceCaps& caps) {
 
 // Modelled time: clocks measured for a pair of 64-key tiles, over the multiprocessors, and what each item and each launch adds.
 double modelled_us(const Problem& p, const DeviceCaps& caps, Shape shape) {
-  const double pair_clocks = config_of(shape).shared_v ? 5800 : 8400;
+  const double pair_clocks = config_of(shape).shared_v ? 6500 : 9200;
   const double tiles = estimated_pairs(p) * double(p.Hq) / (kTileM * kTileN);
   const double items = double(max_row_tiles(p.n, p.batch, p.Hq / p.Hkv) * p.Hkv);
   const double work = tiles + items * (kItemCostTiles + 1);  // an odd walk ends with an empty tile; half a tile is lost on the diagonal
@@ -98,6 +98,7 @@ Status run(const Plan& plan, const Args& args, Workspace workspace, Stream strea
 Buffers place_buffers(WorkspaceLayout& layout, const Problem& p, int sm_count, int forced_parts) {
   Buffers b;
   const int64_t row_tiles = max_row_tiles(p.n, p.batch, p.Hq / p.Hkv) * p.Hkv, parts = part_capacity(row_tiles, sm_count, forced_parts);
+  b.list.item_capacity = int(row_tiles + parts), b.list.part_capacity = int(parts);
   b.list.items = layout.take<WorkItem>(row_tiles + parts);
   b.list.merges = layout.take<MergeItem>(parts);
   b.list.counts = layout.take<int>(4);

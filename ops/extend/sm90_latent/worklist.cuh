@@ -172,22 +172,28 @@ make_work_list(const __grid_constant__ KernelParams p, int batch, int heads, int
   const int before = block_scan(mine, s.warp_sum, items);
   if (t < kBuckets) s.bucket[kBuckets - 1 - t] = before;
   if (t == 0) {
-    list.counts[0] = items;
+    list.counts[0] = min(items, list.item_capacity);
     list.counts[1] = 0;
   }
   __syncthreads();
   row_tiles.for_each([&](int request, int m, int tiles) {
     const int parts = forced_parts > 0 ? forced_parts_of(tiles, forced_parts) : parts_of(tiles, target);
     int at = atomicAdd(&s.bucket[bucket_of(tiles / parts, longest)], parts * heads);
-    if (parts == 1) {
-      for (int h = 0; h < heads; ++h) list.items[at++] = {request, h, m, 0, tiles, -1};
+    const auto put = [&](const WorkItem& item) {
+      if (at < list.item_capacity) list.items[at] = item;
+      ++at;
+    };
+    const int slot = parts > 1 ? atomicAdd(&s.parts_used, parts * heads) : 0;
+    if (parts == 1 || slot + parts * heads > list.part_capacity) {
+      for (int h = 0; h < heads; ++h)
+        for (int i = 0; i < parts; ++i) put({request, h, m, 0, tiles, -1});
       return;
     }
-    int slot = atomicAdd(&s.parts_used, parts * heads);
-    int merge = atomicAdd(&s.merges, heads);
+    const int merge = atomicAdd(&s.merges, heads);
     for (int h = 0; h < heads; ++h) {
-      list.merges[merge++] = {request, h, m, slot, parts};
-      for (int i = 0; i < parts; ++i) list.items[at++] = {request, h, m, part_begin(tiles, i, parts), part_begin(tiles, i + 1, parts), slot++};
+      const int first = slot + h * parts;
+      list.merges[merge + h] = {request, h, m, first, parts};
+      for (int i = 0; i < parts; ++i) put({request, h, m, part_begin(tiles, i, parts), part_begin(tiles, i + 1, parts), first + i});
     }
   });
   if (t == 0) list.counts[2] = s.merges;

@@ -17,6 +17,7 @@ struct WorkList {
   WorkItem* items;
   MergeItem* merges;
   int* counts;  // [0] items, [1] next item, [2] merges
+  int item_capacity, part_capacity;  // more come of broken indptr arrays only
 };
 
 constexpr int kMaxWaves = 2;       // cuts aim at this many parts a multiprocessor at most
