@@ -79,6 +79,7 @@ bool is_contiguous(const TensorView& t) {
 }
 
 std::string shape_string(const TensorView& t) {
+  if (t.rank > TensorView::kMaxRank) return "[" + std::to_string(t.rank) + " dimensions]";  // not yet checked
   std::string text = "[";
   for (int i = 0; i < t.rank; ++i) text += (i ? ", " : "") + std::to_string(t.shape[i]);
   return text + "]";

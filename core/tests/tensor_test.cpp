@@ -47,6 +47,12 @@ TEST(Tensor, DescribeNamesTypeShapeAndDevice) {
   EXPECT_EQ(describe(contiguous(memory, DType::kBf16, {1, 2}, {DeviceKind::kCuda, 3})), "bf16 [1, 2] on cuda:3");
 }
 
+TEST(Tensor, DescribesARankThatNoViewCanHave) {
+  TensorView t = contiguous(memory, DType::kBf16, {1, 2});
+  t.rank = 1 << 30;
+  EXPECT_EQ(describe(t), "bf16 [1073741824 dimensions] on cpu");
+}
+
 TEST(Tensor, NumelOverflowIsAnErrorThatNamesTheArgument) {
   const int64_t shape[] = {int64_t{1} << 40, int64_t{1} << 40};
   const auto n = checked_numel("k", shape, 2);

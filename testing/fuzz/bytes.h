@@ -2,6 +2,8 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 
 #include "hyla/tensor.h"
 
@@ -50,6 +52,13 @@ class Bytes {
   const uint8_t* data_;
   size_t size_, at_ = 0;
 };
+
+// Ends the run when a promise is broken, and says which.
+inline void require(bool condition, int line = __builtin_LINE()) {
+  if (condition) return;
+  std::fprintf(stderr, "the requirement in line %d does not hold\n", line);
+  std::abort();
+}
 
 // An address that is never read or written: argument checks look at pointers only.
 inline void* place(size_t tensor) { return reinterpret_cast<void*>((tensor + 1) << 44); }

@@ -1,12 +1,11 @@
 // Any arguments: make_problem refuses them with a named argument, or they are consistent and can be planned for every chip.
-#include <cstdlib>
-
 #include "testing/fuzz/bytes.h"
 #include "hyla/extend.h"
 
 namespace {
 
 using namespace hyla;
+using fuzz::require;
 
 extend::Args draw(fuzz::Bytes& in) {
   extend::Args a;
@@ -41,10 +40,6 @@ extend::Args draw(fuzz::Bytes& in) {
   if (in.flag()) a.k_scale = in.real(), a.v_scale = in.real();
   a.causal = in.flag(), a.skip_prefix = in.flag(), a.skip_extend = in.flag(), a.skip_prefix_custom_mask = in.flag();
   return a;
-}
-
-void require(bool condition) {
-  if (!condition) std::abort();
 }
 
 void check_consistent(const extend::Args& a, const extend::Problem& p) {

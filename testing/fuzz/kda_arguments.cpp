@@ -1,12 +1,11 @@
 // Any arguments: make_problem refuses them with a named argument, or they are consistent and can be planned for every chip.
-#include <cstdlib>
-
 #include "testing/fuzz/bytes.h"
 #include "hyla/kda.h"
 
 namespace {
 
 using namespace hyla;
+using fuzz::require;
 
 kda::Args draw(fuzz::Bytes& in) {
   kda::Args a;
@@ -42,10 +41,6 @@ kda::Args draw(fuzz::Bytes& in) {
   a.qk_l2norm = in.flag(), a.beta_is_logits = in.flag(), a.beta_doubled = in.flag();
   a.state_layout = in.flag() ? kda::StateLayout::kKFirst : kda::StateLayout::kVFirst;
   return a;
-}
-
-void require(bool condition) {
-  if (!condition) std::abort();
 }
 
 void check_consistent(const kda::Args& a, const kda::Problem& p) {
