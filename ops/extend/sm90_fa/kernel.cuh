@@ -163,7 +163,8 @@ __device__ __forceinline__ void consume_unit(const Params& p, Smem<C>& s, const 
       pin(rP);
       release(s.v_empty[v_ring.index], lane);
       pack_p<typename C::Element>(rP, rS);
-      if constexpr (!C::kLateRescale) scale_rows(rO, decay);
+      // With few columns the issue slots of these multiplications count, and they are seldom needed.
+      if (!C::kLateRescale && (C::kLv > 64 || any_scaling(decay))) scale_rows(rO, decay);
       k_ring.advance();
       v_ring.advance();
     }

@@ -85,6 +85,10 @@ __device__ __forceinline__ void pack_p(uint32_t (&rP)[kCount / 2], const float (
   for (int i = 0; i < kCount / 2; ++i) rP[i] = Element::pack(rS[2 * i], rS[2 * i + 1]);
 }
 
+// Whether any row of the warp changes when multiplied: the running maximum seldom moves after the first tiles, and the multiplications cost issue
+// slots that the exponentials need.
+__device__ __forceinline__ bool any_scaling(const float (&factor)[2]) { return __any_sync(0xffffffffu, factor[0] != 1.0f || factor[1] != 1.0f); }
+
 template <int kCount>
 __device__ __forceinline__ void scale_rows(float (&rO)[kCount], const float (&factor)[2]) {
 #pragma unroll

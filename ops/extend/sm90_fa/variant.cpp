@@ -26,7 +26,7 @@ constexpr int kSlotsPerSm = 2;           // partial results the workspace holds
 constexpr int64_t kMaxRows = 1 << 29;    // rows, prefix entries and slots: positions are 32-bit on the device
 constexpr double kPlanUs = 4.0, kCombineUs = 2.5;
 // Fraction of the tensor peak on full grids by shape; NOTES.md has the runs.
-constexpr double kEfficiency[kShapeCount] = {0.45, 0.50, 0.60, 0.60, 0.58};
+constexpr double kEfficiency[kShapeCount] = {0.44, 0.58, 0.67, 0.74, 0.61};
 
 Pool pool_of(const Problem& p) { return p.pool == DType::kE4m3 ? Pool::kE4m3 : p.pool == DType::kE5m2 ? Pool::kE5m2 : Pool::kSame; }
 int64_t group_of(const Problem& p) { return p.Hq / p.Hkv; }
