@@ -35,6 +35,32 @@ Work work_of(const ExtendShape& s) {
   return {2 * pairs * Hq * (Lq + Lv), rows * Hq * (Lq + Lv) * 2 + keys * key_bytes};
 }
 
+std::optional<Work> work_of_row(const std::string& op, const nlohmann::json& shape) {
+  const auto read = [&](const char* key, int64_t otherwise) -> std::optional<int64_t> {
+    if (!shape.contains(key) || shape[key].is_null()) return otherwise;
+    if (!shape[key].is_number_integer()) return std::nullopt;
+    return shape[key].get<int64_t>();
+  };
+  if (op == "kda") {
+    const auto B = read("B", 1), T = read("T", 0), H = read("H", 0), HV = read("HV", H.value_or(0)), K = read("K", 128);
+    if (!B || !T || !H || !HV || !K) return std::nullopt;
+    KdaShape s{.B = *B, .T = *T, .H = *H, .HV = *HV, .D = *K};
+    if (shape.contains("seqlens") && shape["seqlens"].is_array())
+      for (const auto& length : shape["seqlens"]) s.seqlens.push_back(length.is_number_integer() ? length.get<int64_t>() : 0);
+    s.bf16_state = shape.contains("state") && shape["state"] == "bf16";
+    s.checkpoints = shape.contains("checkpoints") && !shape["checkpoints"].is_null();
+    return work_of(s);
+  }
+  if (op != "extend") return std::nullopt;
+  const auto batch = read("batch", 1), n = read("n", 0), prefix = read("prefix", 0), Hq = read("Hq", 0), Hkv = read("Hkv", 0), Lq = read("Lq", 0), Lv = read("Lv", 0);
+  const auto window = read("window", -1);
+  if (!batch || !n || !prefix || !Hq || !Hkv || !Lq || !Lv || !window) return std::nullopt;
+  ExtendShape s{.batch = *batch, .n = *n, .prefix = *prefix, .Hq = *Hq, .Hkv = *Hkv, .Lq = *Lq, .Lv = *Lv, .window = *window};
+  if (shape.contains("features"))
+    for (const auto& feature : shape["features"]) s.latent = s.latent || feature == "latent";
+  return work_of(s);
+}
+
 double floor_ms(const Work& work, const DeviceCaps& caps) {
   const double rate = caps.tensor_flop_per_clock * caps.sm_count * caps.clock_ghz * 1e9;
   return std::max(work.bytes / (caps.copy_tbs * 1e12), work.flop / rate) * 1e3;

@@ -27,14 +27,17 @@ int64_t pieces_of(const extend::Plan& p) {
 }
 int splits_of(const kda::Plan& p) { return p.segments; }
 int splits_of(const extend::Plan& p) { return p.splits; }
-// Steps that follow each other whatever the device's width.
-std::string chain_of(const kda::Plan& p) {
-  const int64_t chunks = (p.problem.max_seqlen + 63) / 64, segment = (chunks + std::max(p.segments, 1) - 1) / std::max(p.segments, 1);
-  return fmt::format("{} chunks of 64 tokens one after another in each of {} segments", segment, std::max(p.segments, 1));
+// The longest chain of dependent steps of a plan, as a problem of its own: one sequence and head, or one query tile.
+bench::KdaShape chain_of(bench::KdaShape s, const kda::Plan&) {
+  if (!s.seqlens.empty()) s.T = *std::max_element(s.seqlens.begin(), s.seqlens.end());
+  s.seqlens.clear();
+  s.B = s.H = s.HV = 1;
+  return s;
 }
-std::string chain_of(const extend::Plan& p) {
-  const int64_t keys = p.problem.max_prefix + p.problem.max_extend, tile = std::max(p.tile_n, 1);
-  return fmt::format("up to {} key tiles one after another in each of {} parts", (keys + tile - 1) / tile, std::max(p.splits, 1));
+bench::ExtendShape chain_of(bench::ExtendShape s, const extend::Plan& p) {
+  const int64_t group = std::max<int64_t>(s.Hq / std::max<int64_t>(s.Hkv, 1), 1), rows = std::clamp<int64_t>(p.tile_m / group, 1, std::max<int64_t>(s.n, 1));
+  s.prefix += s.n - rows, s.n = rows, s.batch = s.Hkv = 1, s.Hq = group;
+  return s;
 }
 
 struct Share {
@@ -77,10 +80,20 @@ Result<json> profile(const Shape& shape, testing::Backend& backend, const Backen
   }
   shares.push_back({cpu ? "idle threads" : "idle SMs", 1 - std::min(1.0, busy), fmt::format("{} pieces of work on {} {}: {:.2f} waves", pieces, caps.sm_count, unit, waves),
                     splits_of(plan_made) > 1 ? "already split; more tokens or heads in one call fill the device" : "more splits, or more sequences in one call, fill the device"});
-  double known = 0;
-  for (const Share& share : shares) known = std::max(known, share.share);
-  shares.push_back({"chain latency", std::max(0.0, 1 - known), chain_of(plan_made), "shorter chains: more segments or parts, where the device has room"});
+  BackendChoice same = choice;
+  same.variant = plan_made.variant, same.splits = splits_of(plan_made);
+  const Shape chain = chain_of(shape, plan_made);
+  auto chain_host = bench::make_inputs(chain);
+  if (auto alone = Prepared<Args>::make(chain_host, backend, same); alone.ok())
+    if (const auto time = time_case(chain_host, backend, same, alone.value()); time.ok())
+      shares.push_back({"chain", std::min(1.0, time->graph_ms / ms), fmt::format("one chain alone ({}, {} splits) takes {}", name_of(chain), same.splits, milliseconds(time->graph_ms)),
+                        "shorter chains: more segments or parts, where the device has room"});
   std::stable_sort(shares.begin(), shares.end(), [](const Share& a, const Share& b) { return a.share > b.share; });
+
+  // A limit that explains less than half of the time does not bound it.
+  if (shares[0].share < 0.5)
+    shares.insert(shares.begin(), {"inside the kernel", 1 - shares[0].share, fmt::format("no limit below explains more than {:.0f}% of the time", shares[0].share * 100),
+                                   "instruction issue, synchronisation or conversions: look at the kernel's counters"});
 
   // What else the planner could take, measured.
   json others = json::array();

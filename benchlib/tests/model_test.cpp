@@ -39,6 +39,18 @@ TEST(Model, KdaBytesPerTokenAndHead) {
   EXPECT_DOUBLE_EQ(work_of(s).bytes, 1000 * 1282.0 + (2 + 15) * 65536);
 }
 
+TEST(Model, RowsOfResultFilesHaveTheSameWork) {
+  const KdaShape kda{.B = 2, .T = 100, .H = 2, .HV = 4, .D = 64, .checkpoints = true};
+  EXPECT_EQ(work_of_row("kda", to_json(kda))->bytes, work_of(kda).bytes);
+  const ExtendShape extend{.batch = 3, .n = 10, .prefix = 90, .Hq = 16, .Hkv = 1, .Lq = 576, .Lv = 512, .window = 20, .latent = true};
+  EXPECT_EQ(work_of_row("extend", to_json(extend))->bytes, work_of(extend).bytes);
+  EXPECT_EQ(work_of_row("extend", to_json(extend))->flop, work_of(extend).flop);
+  nlohmann::json lists = to_json(extend);
+  lists["n"] = {1, 2, 3};
+  EXPECT_FALSE(work_of_row("extend", lists).has_value());
+  EXPECT_FALSE(work_of_row("other", lists).has_value());
+}
+
 TEST(Model, FloorIsTheLongerOfMemoryAndTensorTime) {
   DeviceCaps caps;
   caps.copy_tbs = 1, caps.tensor_flop_per_clock = 1000, caps.sm_count = 100, caps.clock_ghz = 1;  // 100 TFLOP/s

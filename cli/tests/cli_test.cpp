@@ -221,6 +221,68 @@ TEST_F(CommandLine, SweepWritesAResultFileAndGoesOn) {
   EXPECT_TRUE(contains(grid, "B=1 H=4 B*H=4") && contains(grid, "·") && contains(grid, "cells not run")) << grid.text;
 }
 
+TEST_F(CommandLine, ProfileNamesABottleneckWithEvidence) {
+  for (const char* op : {"kda --shape B=1,T=256,H=2", "extend --shape n=64,prefix=64,D=64,Hq=4,Hkv=2"}) {
+    const Answer answer = hyla_command(std::string("profile ") + op + " --backend cpu --json");
+    ASSERT_EQ(answer.code, 0) << answer.text;
+    const json profile = json::parse(answer.text);
+    EXPECT_FALSE(profile["bottleneck"].get<std::string>().empty());
+    EXPECT_GE(profile["evidence"].size(), 4u);
+    for (const json& e : profile["evidence"]) EXPECT_TRUE(e["share"].get<double>() >= 0 && !e["evidence"].get<std::string>().empty()) << e;
+    EXPECT_TRUE(contains(hyla_command(std::string("profile ") + op + " --backend cpu"), "bottleneck"));
+  }
+}
+
+// Results as a GPU's sweep leaves them, with a slower cell, a failed one, and text that would end a script early.
+json sample_record() {
+  json rows = json::array();
+  for (const int B : {1, 8})
+    for (int T = 64; T <= 16384; T *= 2) {
+      const double ms = 0.01 + T * B * 4e-6;
+      rows.push_back({{"op", "kda"}, {"shape", {{"B", B}, {"T", T}, {"H", 16}, {"HV", 16}, {"K", 128}, {"V", 128}, {"seqlens", nullptr}, {"gate", "bounded"}}},
+                      {"variant", "sm90_chunk"}, {"plan", "sm90_chunk </script><!-- segments=3"}, {"graph_ms", ms}, {"call_ms", ms * 1.1}, {"spread", 0.01}, {"rel_l2", 0.003},
+                      {"tolerance", 0.006}, {"pass", true}, {"peers", {{"fla", {{"graph_ms", T == 64 ? ms / 2 : ms * 3}}}}}});
+    }
+  rows.push_back({{"op", "extend"}, {"shape", {{"batch", 1}, {"n", 1024}, {"prefix", 0}, {"Hq", 16}, {"Hkv", 8}, {"Lq", 128}, {"Lv", 128}, {"page_size", 1}, {"window", -1}, {"dtype", "bf16"}, {"features", json::array()}}},
+                  {"variant", "sm90_fa"}, {"plan", "sm90_fa"}, {"rel_l2", 0.1}, {"tolerance", 0.004}, {"pass", false}, {"peers", json::object()}});
+  return {{"device", "NVIDIA H200"}, {"driver", "580"}, {"commit", "0123456789abcdef"}, {"dirty", false}, {"date", "2026-12-01"}, {"versions", {{"hyla", "0.1.0"}}}, {"sm_count", 132},
+          {"ceilings", {{"copy_tbs", 4.26}, {"gemm_tflops", 682.0}}}, {"rows", rows}};
+}
+
+TEST_F(CommandLine, ReportIsOnePageThatLoadsNothing) {
+  std::ofstream(file("results.json")) << sample_record().dump();
+  const Answer answer = hyla_command("report " + file("results.json") + " -o " + file("report.html"));
+  ASSERT_EQ(answer.code, 0) << answer.text;
+  std::ifstream in(file("report.html"));
+  const std::string page((std::istreambuf_iterator<char>(in)), {});
+  EXPECT_NE(page.find("NVIDIA H200"), std::string::npos);
+  EXPECT_EQ(page.find("</script><!--"), std::string::npos) << "data must not end its script";
+  for (const char* outside : {"src=", "href=", "@import", "url(", "fetch("}) EXPECT_EQ(page.find(outside), std::string::npos) << outside;
+  EXPECT_EQ(hyla_command("report /no/such/file -o " + file("x.html")).code, 3);
+  std::ofstream(file("broken.json")) << "{\"rows\": 3}";
+  EXPECT_EQ(hyla_command("report " + file("broken.json") + " -o " + file("x.html")).code, 3);
+}
+
+TEST_F(CommandLine, ReportIsDrawnInABrowser) {
+  std::string browser;
+  for (const char* name : {"chromium", "chromium-browser", "google-chrome"})
+    if (browser.empty() && std::system((std::string("command -v ") + name + " >/dev/null 2>&1").c_str()) == 0) browser = name;
+  if (browser.empty()) GTEST_SKIP() << "no Chromium";
+  std::ofstream(file("results.json")) << sample_record().dump();
+  ASSERT_EQ(hyla_command("report " + file("results.json") + " -o " + file("report.html")).code, 0);
+  const std::string command = "timeout 120 " + browser + " --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir=" + file("profile") + " --window-size=390,800 --dump-dom file://" +
+                              file("report.html") + " 2>/dev/null";
+  std::string dom;
+  FILE* pipe = popen(command.c_str(), "r");
+  char buffer[4096];
+  while (const size_t count = std::fread(buffer, 1, sizeof buffer, pipe)) dom.append(buffer, count);
+  ASSERT_EQ(pclose(pipe), 0);
+  EXPECT_NE(dom.find("data-drawn=\"yes\""), std::string::npos) << "a script error stopped the page";
+  for (const char* part : {"Kimi Delta Attention", "class=\"slower\"", "0.50 !", "3.00", "class=\"failed\"", "memory floor", "tensor floor", "Roofline", "relative L2", "slower in 2"})
+    EXPECT_NE(dom.find(part), std::string::npos) << part;
+  EXPECT_EQ(dom.find("\"NaN"), std::string::npos);
+}
+
 TEST_F(CommandLine, BackendsThatAreAbsentAreSaidSo) {
   const json info = json::parse(hyla_command("info --json").text);
   if (info["devices"].size() > 1) GTEST_SKIP() << "this machine has a GPU";
