@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "core/numeric.h"
@@ -66,10 +67,11 @@ bool allowed(const Args& a, const Row& r, int64_t key) {
 // Keys and values of one request and KV head, exact in fp32, by position; a slot outside the pool leaves zeros that no row may use.
 struct Keys {
   std::vector<float> k, v;
+  std::vector<double> k_norm;
 };
 Keys gather(const Args& a, const Row& r, int64_t kv_head) {
   const int64_t Lq = a.q.shape[2], Lv = a.v.shape[2], count = r.prefix + r.rows;
-  Keys keys{std::vector<float>(static_cast<size_t>(count * Lq)), std::vector<float>(static_cast<size_t>(count * Lv))};
+  Keys keys{std::vector<float>(static_cast<size_t>(count * Lq)), std::vector<float>(static_cast<size_t>(count * Lv)), std::vector<double>(static_cast<size_t>(count))};
   for (int64_t key = 0; key < count; ++key) {
     float* k = keys.k.data() + key * Lq;
     float* v = keys.v.data() + key * Lv;
@@ -81,6 +83,7 @@ Keys gather(const Args& a, const Row& r, int64_t kv_head) {
       for (int64_t c = 0; c < Lq; ++c) k[c] = pool_element(a.k_buffer, slot, kv_head, c);
       for (int64_t c = 0; c < Lv; ++c) v[c] = pool_element(a.v_buffer, slot, kv_head, c);
     }
+    keys.k_norm[static_cast<size_t>(key)] = std::sqrt(std::inner_product(k, k + Lq, k, 0.0));
   }
   return keys;
 }
@@ -93,7 +96,7 @@ double dot(const double* q, const float* k, int64_t count) {  // count is a mult
 }
 
 // One row: scores, softmax with the sink in the denominator, weighted sum.
-void attend_row(const Args& a, const Row& row, int64_t head, const Keys& keys, double* out, double& lse) {
+void attend_row(const Args& a, const Row& row, int64_t head, const Keys& keys, double* out, double& lse, double& score_size) {
   const int64_t Lq = a.q.shape[2], Lv = a.v.shape[2], token = row.first_row + row.query, position = row.prefix + row.query;
   const double scale = a.sm_scale != 0 ? static_cast<double>(a.sm_scale) : 1 / std::sqrt(static_cast<double>(Lq));
   const double cap = static_cast<double>(a.logit_cap);
@@ -103,12 +106,15 @@ void attend_row(const Args& a, const Row& row, int64_t head, const Keys& keys, d
   std::vector<double> q(static_cast<size_t>(Lq));
   for (int64_t c = 0; c < Lq; ++c) q[static_cast<size_t>(c)] = element(a.q, token, head, c);
 
+  const double q_norm = std::sqrt(std::inner_product(q.begin(), q.end(), q.begin(), 0.0));
+  score_size = 0;
   std::vector<std::pair<int64_t, double>> seen;  // key, score
   double top = -kInf;
   for (int64_t key = 0; key < row.prefix + row.rows; ++key) {
     if (!allowed(a, row, key)) continue;
-    double s = dot(q.data(), keys.k.data() + key * Lq, Lq) * scale;
-    if (key < row.prefix) s *= static_cast<double>(a.k_scale);
+    const double factor = scale * (key < row.prefix ? static_cast<double>(a.k_scale) : 1);
+    double s = dot(q.data(), keys.k.data() + key * Lq, Lq) * factor;
+    score_size = std::max(score_size, q_norm * keys.k_norm[static_cast<size_t>(key)] * std::abs(factor) * temperature);
     if (cap > 0) s = cap * std::tanh(s / cap);
     s *= temperature;
     seen.emplace_back(key, s);
@@ -138,6 +144,7 @@ ReferenceResult reference(const Args& a) {
   ReferenceResult result;
   result.out.assign(static_cast<size_t>(n * Hq * Lv), std::numeric_limits<double>::quiet_NaN());
   result.lse.assign(static_cast<size_t>(n * Hq), std::numeric_limits<double>::quiet_NaN());
+  result.score_size.assign(static_cast<size_t>(n * Hq), 0.0);
   for (int64_t i = 0; i + 1 < a.qo_indptr.shape[0]; ++i) {
     Row row = row_at(a, i, 0);
     if (row.rows == 0) continue;
@@ -146,7 +153,7 @@ ReferenceResult reference(const Args& a) {
       for (row.query = 0; row.query < row.rows; ++row.query)
         for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
           const int64_t at = (row.first_row + row.query) * Hq + head;
-          attend_row(a, row, head, keys, result.out.data() + at * Lv, result.lse[static_cast<size_t>(at)]);
+          attend_row(a, row, head, keys, result.out.data() + at * Lv, result.lse[static_cast<size_t>(at)], result.score_size[static_cast<size_t>(at)]);
         }
     }
   }
