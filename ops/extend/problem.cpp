@@ -125,6 +125,9 @@ PoolLayout pool_layout(const TensorView& pool) {
 
 Result<Problem> make_problem(const Args& args) {
   Problem p;
+  for (const auto& [name, t] : {std::pair("custom_mask", &args.custom_mask), std::pair("mask_indptr", &args.mask_indptr),
+                                std::pair("window_kv_offsets", &args.window_kv_offsets), std::pair("sinks", &args.sinks), std::pair("lse", &args.lse)})
+    if (t->rank < 0) return invalid(fmt::format("{}.rank", name), "0 (absent) or more", to_string(t->rank));
   HYLA_RETURN_IF_ERROR(check_rank("q", args.q, 3, "[n, Hq, Lq]"));
   p.device = args.q.device;
   p.n = args.q.shape[0], p.Hq = args.q.shape[1], p.Lq = args.q.shape[2], p.dtype = args.q.dtype;

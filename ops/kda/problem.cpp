@@ -226,6 +226,12 @@ Status check_outputs(const Args& a) {
 
 Result<Problem> make_problem(const Args& a) {
   Problem p;
+  for (const auto& [name, t] : {std::pair("A_log", &a.A_log), std::pair("dt_bias", &a.dt_bias), std::pair("cu_seqlens", &a.cu_seqlens),
+                                std::pair("initial_state", &a.initial_state), std::pair("state_indices", &a.state_indices),
+                                std::pair("has_initial_state", &a.has_initial_state), std::pair("final_state", &a.final_state),
+                                std::pair("checkpoints", &a.checkpoints), std::pair("checkpoint_offsets", &a.checkpoint_offsets),
+                                std::pair("checkpoint_indices", &a.checkpoint_indices)})
+    if (t->rank < 0) return invalid(fmt::format("{}.rank", name), "0 (absent) or more", to_string(t->rank));
   HYLA_RETURN_IF_ERROR(check_rank("q", a.q, 4, "[B, T, H, K]"));
   p.device = a.q.device;
   p.B = a.q.shape[0], p.T = a.q.shape[1], p.H = a.q.shape[2], p.K = a.q.shape[3], p.qkv = a.q.dtype;

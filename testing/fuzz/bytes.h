@@ -60,6 +60,14 @@ inline void require(bool condition, int line = __builtin_LINE()) {
   std::abort();
 }
 
+// What an accepted tensor must be.
+inline void require_sound(const TensorView& t, Device device, int line = __builtin_LINE()) {
+  const Status status = check_view("accepted", t);
+  if (status.ok() && (!t.defined() || t.device == device)) return;
+  std::fprintf(stderr, "%s: %s\n", describe(t).c_str(), status.message().c_str());
+  require(false, line);
+}
+
 // An address that is never read or written: argument checks look at pointers only.
 inline void* place(size_t tensor) { return reinterpret_cast<void*>((tensor + 1) << 44); }
 

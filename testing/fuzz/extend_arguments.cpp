@@ -50,7 +50,7 @@ void check_consistent(const extend::Args& a, const extend::Problem& p) {
   require(a.qo_indptr.rank == 1 && a.qo_indptr.shape[0] == p.batch + 1 && p.batch >= 0);
   require(p.sm_scale == p.sm_scale && p.max_extend >= 0 && p.max_prefix >= 0 && p.sliding_window >= -1);
   for (const TensorView* t : {&a.q, &a.k, &a.v, &a.k_buffer, &a.v_buffer, &a.qo_indptr, &a.kv_indptr, &a.kv_indices, &a.custom_mask, &a.sinks, &a.out, &a.lse})
-    require(check_view("t", *t).ok() && (!t->defined() || t->device == p.device));
+    fuzz::require_sound(*t, p.device);
 }
 
 }  // namespace
