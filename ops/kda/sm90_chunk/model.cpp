@@ -7,13 +7,17 @@ namespace hyla::kda::sm90_chunk {
 namespace {
 
 // Measured on an H200 (NOTES.md); microseconds.
-constexpr double kPrepareItem = 10.5;      // one chunk of one head on a block, two blocks a multiprocessor
-constexpr double kPrepareStart = 3.0;
-constexpr double kScanChunkSplit = 1.15;   // a chunk on a block that has half of V
-constexpr double kScanChunkWhole = 1.75;   // all of V
-constexpr double kSummaryChunk = 1.25;
-constexpr double kCombineStep = 1.6;
-constexpr double kBlockStart = 3.5;        // launch, state in and out, filling the ring
+constexpr double kPrepareStart = 8.0;      // launch and the latency of one item
+constexpr double kPrepareItem = 10.9;      // a round of items, one on each group of a multiprocessor
+constexpr double kScanStart = 6.0;         // launch, state in and out, filling the ring
+constexpr double kScanChunkSplit = 1.08;   // a chunk on a block that has half of V
+constexpr double kScanChunkWhole = 1.9;    // all of V
+constexpr double kBeside = 1.14;           // the same while prepare shares L2 and memory
+constexpr double kBesideStart = 11.0;      // clearing the flags, the first record
+constexpr double kSummaryStart = 9.0, kSummaryChunk = 1.45;
+constexpr double kCombineStart = 5.0, kCombineStep = 1.75;
+constexpr double kThreeKernels = 6.0;      // what three in a row take beyond the sum of each alone
+constexpr double kMemory = 0.92;           // of the copy rate that the scan reaches
 constexpr double kScanBytes = double(Record::kBytes) + 4 * 8192;  // a chunk of a head: record, v, o
 
 int64_t chunks_of(int64_t tokens) { return (tokens + kChunk - 1) / kChunk; }
@@ -23,8 +27,6 @@ int64_t longest_chunks(const Problem& p) { return std::max<int64_t>(1, chunks_of
 double total_chunks(const Problem& p) {
   return p.varlen ? std::max(double(p.T) / kChunk, double(p.N)) : double(p.B) * double(chunks_of(p.T));
 }
-
-constexpr double kClear = 1.0;             // the flags' clearing
 
 int64_t input_bytes(const Problem& p) {
   const int64_t rows = p.B * p.T;
@@ -45,9 +47,9 @@ double modelled_us(const Problem& p, const DeviceCaps& caps, const Choice& c) {
   const double heads = double(wave_heads(p, c)), chunks = total_chunks(p), items = chunks * heads;
   const double longest = double(longest_chunks(p)), sequences = double(std::max<int64_t>(1, p.N));
   const double clock = caps.clock_ghz > 0 ? 1.6 / caps.clock_ghz : 1.0;
-  auto prepare = [&](int on) { return kPrepareStart + kPrepareItem * clock * std::max(1.0, items / (on * PrepareConfig::kGroups)); };
+  auto prepare = [&](int on) { return kPrepareStart + kPrepareItem * clock * items / (on * PrepareConfig::kGroups); };
   const double chunk = (c.v_split == 2 ? kScanChunkSplit : kScanChunkWhole) * clock;
-  const double memory = items * kScanBytes / (caps.copy_tbs * 1e6);
+  const double memory = kScanStart + items * kScanBytes / (kMemory * caps.copy_tbs * 1e6);
   const double blocks = sequences * heads * c.v_split * c.segments;
   // Sequences of other lengths fill the gaps of the longest: work, not rounds, counts once there are more blocks than multiprocessors.
   auto pass = [&](double block_us, double work_us) {
@@ -57,19 +59,19 @@ double modelled_us(const Problem& p, const DeviceCaps& caps, const Choice& c) {
   };
   double us;
   if (c.segments <= 1) {
-    const double block = kBlockStart + longest * chunk;
+    const double block = kScanStart + longest * chunk;
     if (c.prepare_blocks > 0) {
-      us = kClear + std::max(prepare(c.prepare_blocks), kPrepareStart + kPrepareItem * clock + block) + 2 * chunk + 3 * caps.graph_node_us;
+      us = std::max(prepare(c.prepare_blocks) + kPrepareStart, kBesideStart + longest * chunk * kBeside);
     } else {
-      us = prepare(sms) + std::max(pass(block, chunks * heads * c.v_split * chunk + blocks * kBlockStart), memory) + 2 * caps.graph_node_us;
+      us = prepare(sms) + std::max(pass(block, chunks * heads * c.v_split * chunk + blocks * kScanStart), memory) + 2 * caps.graph_node_us;
     }
   } else {
     const double length = std::min(longest, double(c.segment_chunks));
     const double summary_blocks = sequences * heads * 2 * (c.segments - 1);
-    const double summary = rounds(summary_blocks, sms) * (kBlockStart + length * kSummaryChunk * clock);
+    const double summary = rounds(summary_blocks, sms) * (kSummaryStart + length * kSummaryChunk * clock);
     const double combine = (c.segments - 1) * kCombineStep * clock;
-    const double scan = rounds(blocks, sms) * (kBlockStart + length * chunk) + combine;
-    us = prepare(sms) + summary + std::max(scan, memory) + 3 * caps.graph_node_us;
+    const double scan = rounds(blocks, sms) * (kCombineStart + length * chunk) + combine;
+    us = prepare(sms) + summary + std::max(scan, memory) + kThreeKernels + 3 * caps.graph_node_us;
   }
   return us * c.waves;
 }
@@ -80,8 +82,8 @@ Choice choose(const Problem& p, const DeviceCaps& caps, int segments) {
   Choice best;
   best.us = -1;
   auto offer = [&](Choice c) {
-    // As many waves as keep the workspace within the bytes of q, k, v, g. What summaries add to one wave of a segmented run is let be.
-    const int64_t limit = input_bytes(p);
+    // As many waves as keep the records within the bytes of q, k, v, g, but for 1/32: the slack that a few ragged sequences need.
+    const int64_t limit = input_bytes(p) / 32 * 33;
     while (c.waves < p.HV) {
       const int64_t records = record_slots(p) * wave_heads(p, c) * Record::kBytes;
       if (records <= limit) break;
