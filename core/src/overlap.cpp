@@ -44,8 +44,10 @@ bool overlap(const TensorView& a, const TensorView& b) {
   const Range ra = range_of(a), rb = range_of(b);
   if (ra.end <= rb.begin || rb.end <= ra.begin) return false;
   // Slices of one projection: equal row pitch, and each row's bytes lie apart from the other's within the pitch.
-  const int64_t pitch = a.stride[0] * size_of(a.dtype);
-  if (pitch > 0 && pitch == b.stride[0] * size_of(b.dtype)) {
+  // (The stride of a single row is not checked and may be any number.)
+  int64_t pitch, other;
+  if (__builtin_mul_overflow(a.stride[0], size_of(a.dtype), &pitch) || __builtin_mul_overflow(b.stride[0], size_of(b.dtype), &other)) return true;
+  if (pitch > 0 && pitch == other) {
     const int64_t wa = reach(a, 1), wb = reach(b, 1);
     const int64_t shift = static_cast<int64_t>(ra.begin >= rb.begin ? (ra.begin - rb.begin) % pitch : (pitch - (rb.begin - ra.begin) % pitch) % pitch);
     if (shift >= wb && shift + wa <= pitch) return false;  // a's row starts `shift` bytes into b's pitch

@@ -4,6 +4,9 @@
 
 #include <limits>
 #include <string>
+#include <vector>
+
+#include "core/overlap.h"
 
 namespace hyla {
 namespace {
@@ -29,11 +32,17 @@ TEST(Tensor, StridesOfDimensionsOfOneDoNotMatter) {
   EXPECT_FALSE(is_contiguous(t));
 }
 
-TEST(Tensor, EmptyTensorsOfAnyExtentsAreContiguousAndValid) {
-  const TensorView t = contiguous(nullptr, DType::kFp32, {0, kMax, kMax});
+TEST(Tensor, EmptyTensorsNeedNoMemory) {
+  const TensorView t = contiguous(nullptr, DType::kFp32, {0, 4, 128});
   EXPECT_EQ(t.numel(), 0);
   EXPECT_TRUE(check_view("t", t).ok());
   EXPECT_TRUE(is_contiguous(t));
+}
+
+TEST(Tensor, AbsurdExtentsAreRefusedInEmptyTensorsToo) {
+  const TensorView t = contiguous(nullptr, DType::kFp32, {0, kMax, kMax});
+  EXPECT_EQ(t.numel(), 0);
+  EXPECT_EQ(check_view("t", t).argument(), "t");
 }
 
 TEST(Tensor, AbsentTensorIsValidAndEmpty) {
@@ -96,6 +105,15 @@ TEST(Tensor, CheckViewRefusesWhatNoKernelMayGet) {
     EXPECT_FALSE(status.ok()) << bad.what;
     EXPECT_EQ(status.argument(), bad.argument) << bad.what;
   }
+}
+
+TEST(Tensor, OverlapOfSingleRowsWithAnyStride) {
+  TensorView a = contiguous(memory, DType::kBf16, {1, 8}), b = contiguous(memory + 8, DType::kBf16, {1, 8});
+  a.stride[0] = b.stride[0] = kMax - 100;
+  ASSERT_TRUE(check_view("a", a).ok());
+  EXPECT_TRUE(overlap(a, b));
+  b.data = memory + 16;
+  EXPECT_FALSE(overlap(a, b));
 }
 
 TEST(Tensor, SizesOfTypes) {
