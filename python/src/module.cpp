@@ -3,6 +3,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "hyla/plan.h"
 #include "view.h"
 
 namespace nb = nanobind;
