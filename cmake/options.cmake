@@ -23,3 +23,13 @@ find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(Eigen3 3.4 REQUIRED NO_MODULE)
 find_package(nlohmann_json REQUIRED)
+
+# For the files with the CPU backends' arithmetic: built for the machine's vector units. All files that see Eigen in one program must agree on those, since
+# its inline functions are merged by the linker: they share these options, and rename the namespace so that a user's own Eigen stays apart. Instrumented
+# vector code of -O3 takes minutes to compile: sanitizer builds take the plain form.
+set(HYLA_VECTOR_OPTIONS -Wno-maybe-uninitialized -DEigen=hyla_eigen)
+if(HYLA_SANITIZE)
+  list(APPEND HYLA_VECTOR_OPTIONS -O1)
+else()
+  list(APPEND HYLA_VECTOR_OPTIONS $<$<NOT:$<CONFIG:Debug>>:-O3> $<$<BOOL:${HYLA_CPU_ARCH}>:-march=${HYLA_CPU_ARCH}>)
+endif()
