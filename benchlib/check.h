@@ -8,7 +8,7 @@
 namespace hyla::bench {
 
 struct Measured {
-  std::string what;       // "output", "state", "checkpoints", "lse"
+  std::string what;  // "output", "state", "checkpoints", "lse"
   double rel_l2 = 0, max_abs = 0, tolerance = 0;
   bool absolute = false;  // the tolerance bounds |error| / max(1, |value|), not the L2 norm
   double max_scaled = 0;

@@ -47,9 +47,12 @@ double kda_tolerance() { return 0.006; }
 
 double extend_tolerance(DType dtype, DType out) {
   switch (out == DType::kFp32 ? DType::kFp32 : dtype) {
-    case DType::kBf16: return 0.004;
-    case DType::kFp16: return 0.0006;
-    default: return 4e-6;
+    case DType::kBf16:
+      return 0.004;
+    case DType::kFp16:
+      return 0.0006;
+    default:
+      return 4e-6;
   }
 }
 

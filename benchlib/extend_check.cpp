@@ -58,7 +58,8 @@ std::vector<Measured> check_sample(const extend::Args& a, int64_t budget) {
       const int64_t listed = at(a.kv_indptr, request), prefix = at(a.kv_indptr, request + 1) - listed, kv = head / group;
       if (n == 0) continue;
       std::vector<char> keys, values, q, k, v;
-      for (int64_t i = 0; i < prefix; ++i) append(keys, a.k_buffer, at(a.kv_indices, listed + i), kv), append(values, a.v_buffer, at(a.kv_indices, listed + i), kv);
+      for (int64_t i = 0; i < prefix; ++i)
+        append(keys, a.k_buffer, at(a.kv_indices, listed + i), kv), append(values, a.v_buffer, at(a.kv_indices, listed + i), kv);
       for (int64_t i = 0; i < n; ++i) append(keys, a.k, first + i, kv), append(values, a.v, first + i, kv);
       const int64_t most = std::max<int64_t>(1, budget / static_cast<int64_t>(heads.size() * requests.size()) / (prefix + n));
       const int64_t count = std::clamp<int64_t>(most, std::min<int64_t>(n, 4), n);
@@ -71,7 +72,8 @@ std::vector<Measured> check_sample(const extend::Args& a, int64_t budget) {
         qo.push_back(i + 1), kvp.push_back(static_cast<int64_t>(indices.size()));
       }
       extend::Args s = a;
-      s.q = contiguous(q.data(), a.q.dtype, {count, 1, Lq}), s.k = contiguous(k.data(), a.k.dtype, {count, 1, Lq}), s.v = contiguous(v.data(), a.v.dtype, {count, 1, Lv});
+      s.q = contiguous(q.data(), a.q.dtype, {count, 1, Lq}), s.k = contiguous(k.data(), a.k.dtype, {count, 1, Lq}),
+      s.v = contiguous(v.data(), a.v.dtype, {count, 1, Lv});
       s.k_buffer = contiguous(keys.data(), a.k.dtype, {prefix + n, 1, Lq}), s.v_buffer = contiguous(values.data(), a.v.dtype, {prefix + n, 1, Lv});
       s.qo_indptr = contiguous(qo.data(), DType::kI64, {count + 1}), s.kv_indptr = contiguous(kvp.data(), DType::kI64, {count + 1});
       s.kv_indices = contiguous(indices.data(), DType::kI64, {static_cast<int64_t>(indices.size())});
@@ -85,8 +87,7 @@ std::vector<Measured> check_sample(const extend::Args& a, int64_t budget) {
         const int64_t row = first + rows[static_cast<size_t>(i)];
         for (int64_t c = 0; c < Lv; ++c)
           out.add(load_float(a.out.data, a.out.dtype, row * a.out.stride[0] + head * a.out.stride[1] + c), want.out[static_cast<size_t>(i * Lv + c)]);
-        if (a.lse.defined())
-          lse.add(load_float(a.lse.data, DType::kFp32, row * a.lse.stride[0] + head * a.lse.stride[1]), want.lse[static_cast<size_t>(i)]);
+        if (a.lse.defined()) lse.add(load_float(a.lse.data, DType::kFp32, row * a.lse.stride[0] + head * a.lse.stride[1]), want.lse[static_cast<size_t>(i)]);
       }
     }
   return measured(a, out, lse);

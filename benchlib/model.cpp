@@ -52,7 +52,8 @@ std::optional<Work> work_of_row(const std::string& op, const nlohmann::json& sha
     return work_of(s);
   }
   if (op != "extend") return std::nullopt;
-  const auto batch = read("batch", 1), n = read("n", 0), prefix = read("prefix", 0), Hq = read("Hq", 0), Hkv = read("Hkv", 0), Lq = read("Lq", 0), Lv = read("Lv", 0);
+  const auto batch = read("batch", 1), n = read("n", 0), prefix = read("prefix", 0), Hq = read("Hq", 0), Hkv = read("Hkv", 0), Lq = read("Lq", 0),
+             Lv = read("Lv", 0);
   const auto window = read("window", -1);
   if (!batch || !n || !prefix || !Hq || !Hkv || !Lq || !Lv || !window) return std::nullopt;
   ExtendShape s{.batch = *batch, .n = *n, .prefix = *prefix, .Hq = *Hq, .Hkv = *Hkv, .Lq = *Lq, .Lv = *Lv, .window = *window};

@@ -22,8 +22,8 @@ void add_lengths(KdaList& list, const std::string& group, KdaShape shape) {
 }
 
 KdaList grid() {
-  constexpr std::pair<int64_t, int64_t> kRows[] = {{1, 4}, {1, 8}, {1, 16}, {2, 4}, {2, 8}, {2, 16}, {4, 4}, {4, 8}, {8, 4}, {4, 16}, {8, 8}, {8, 16},
-                                                   {4, 32}, {8, 32}, {16, 32}, {4, 64}, {8, 64}};
+  constexpr std::pair<int64_t, int64_t> kRows[] = {{1, 4},  {1, 8}, {1, 16}, {2, 4},  {2, 8},  {2, 16},  {4, 4},  {4, 8}, {8, 4},
+                                                   {4, 16}, {8, 8}, {8, 16}, {4, 32}, {8, 32}, {16, 32}, {4, 64}, {8, 64}};
   KdaList list;
   for (const auto& [B, H] : kRows) add_lengths(list, fmt::format("B={} H={} B*H={}", B, H, B * H), {.B = B, .H = H});
   return list;
@@ -47,7 +47,8 @@ KdaList varlen() {
     for (const int64_t count : {10, 20}) {
       std::vector<int64_t> uniform(static_cast<size_t>(count), 8192 / count), skewed(static_cast<size_t>(count), 64), random;
       skewed[0] = 8192 - 64 * (count - 1);
-      for (int64_t i = 0; i < count; ++i) random.push_back(16 + static_cast<int64_t>(mixed(static_cast<uint64_t>(i)) % static_cast<uint64_t>(2 * 8192 / count)));
+      for (int64_t i = 0; i < count; ++i)
+        random.push_back(16 + static_cast<int64_t>(mixed(static_cast<uint64_t>(i)) % static_cast<uint64_t>(2 * 8192 / count)));
       add(fmt::format("{} even", count), H, uniform);
       add(fmt::format("{} skewed", count), H, skewed);
       add(fmt::format("{} random", count), H, random);
@@ -78,33 +79,50 @@ ExtendList joined(std::initializer_list<ExtendList> lists) {
 }
 
 const std::map<std::string, std::function<KdaList()>>& kda_table() {
-  static const std::map<std::string, std::function<KdaList()>> table = {
-      {"grid", grid},
-      {"varlen", varlen},
-      {"kimi-k3", [] { return model("Kimi K3", 96, {1, 8, 16}, kda::Gate::kBounded); }},
-      {"glm-5.3-flash", [] { return model("GLM-5.3-Flash", 64, {1, 8}, kda::Gate::kBounded); }},
-      {"kimi-linear", [] { return model("Kimi-Linear", 32, {1, 8}, kda::Gate::kUnbounded); }}};
+  static const std::map<std::string, std::function<KdaList()>> table = {{"grid", grid},
+                                                                        {"varlen", varlen},
+                                                                        {"kimi-k3",
+                                                                         [] {
+                                                                           return model("Kimi K3", 96, {1, 8, 16}, kda::Gate::kBounded);
+                                                                         }},
+                                                                        {"glm-5.3-flash",
+                                                                         [] {
+                                                                           return model("GLM-5.3-Flash", 64, {1, 8}, kda::Gate::kBounded);
+                                                                         }},
+                                                                        {"kimi-linear", [] {
+                                                                           return model("Kimi-Linear", 32, {1, 8}, kda::Gate::kUnbounded);
+                                                                         }}};
   return table;
 }
 const std::map<std::string, std::function<ExtendList()>>& extend_table() {
   static const std::map<std::string, std::function<ExtendList()>> table = {
-      {"grid", [] {
-         ExtendList list = joined({with_lengths("D=64 16/8", attention(16, 8, 64, 64)), with_lengths("D=128 16/8", attention(16, 8, 128, 128)),
-                                   with_lengths("D=128 32/8", attention(32, 8, 128, 128)), with_lengths("D=128 32/4", attention(32, 4, 128, 128)),
-                                   with_lengths("D=256 16/8", attention(16, 8, 256, 256)), with_lengths("D=256 32/8", attention(32, 8, 256, 256)),
-                                   with_lengths("D=512 16/8", attention(16, 8, 512, 512)), with_lengths("D=192/128", attention(16, 16, 192, 128)),
-                                   with_lengths("MLA 576/512", attention(16, 1, 576, 512, -1, false, true)),
-                                   with_lengths("D=128 window 1024", attention(16, 8, 128, 128, 1024)),
-                                   with_lengths("D=256 window 1024", attention(16, 8, 256, 256, 1024))});
+      {"grid",
+       [] {
+         ExtendList list =
+             joined({with_lengths("D=64 16/8", attention(16, 8, 64, 64)), with_lengths("D=128 16/8", attention(16, 8, 128, 128)),
+                     with_lengths("D=128 32/8", attention(32, 8, 128, 128)), with_lengths("D=128 32/4", attention(32, 4, 128, 128)),
+                     with_lengths("D=256 16/8", attention(16, 8, 256, 256)), with_lengths("D=256 32/8", attention(32, 8, 256, 256)),
+                     with_lengths("D=512 16/8", attention(16, 8, 512, 512)), with_lengths("D=192/128", attention(16, 16, 192, 128)),
+                     with_lengths("MLA 576/512", attention(16, 1, 576, 512, -1, false, true)),
+                     with_lengths("D=128 window 1024", attention(16, 8, 128, 128, 1024)), with_lengths("D=256 window 1024", attention(16, 8, 256, 256, 1024))});
          list.push_back({"MLA 576/512", attention(16, 1, 576, 512, -1, false, true)});
          list.back().shape.n = 8192;
          return list;
        }},
       {"kimi-k3", [] { return with_lengths("Kimi K3 MLA TP8", attention(12, 1, 576, 512, -1, false, true)); }},
-      {"gemma-4", [] { return joined({with_lengths("Gemma 4 global", attention(16, 8, 512, 512)), with_lengths("Gemma 4 window", attention(16, 8, 256, 256, 1024))}); }},
+      {"gemma-4",
+       [] {
+         return joined({with_lengths("Gemma 4 global", attention(16, 8, 512, 512)), with_lengths("Gemma 4 window", attention(16, 8, 256, 256, 1024))});
+       }},
       {"llama", [] { return with_lengths("Llama-like 32/8", attention(32, 8, 128, 128)); }},
-      {"gpt-oss", [] { return joined({with_lengths("gpt-oss full", attention(64, 8, 64, 64, -1, true)), with_lengths("gpt-oss window", attention(64, 8, 64, 64, 127, true))}); }},
-      {"deepseek", [] { return joined({with_lengths("DeepSeek MLA", attention(128, 1, 576, 512, -1, false, true)), with_lengths("DeepSeek 192/128", attention(128, 128, 192, 128))}); }}};
+      {"gpt-oss",
+       [] {
+         return joined({with_lengths("gpt-oss full", attention(64, 8, 64, 64, -1, true)), with_lengths("gpt-oss window", attention(64, 8, 64, 64, 127, true))});
+       }},
+      {"deepseek", [] {
+         return joined(
+             {with_lengths("DeepSeek MLA", attention(128, 1, 576, 512, -1, false, true)), with_lengths("DeepSeek 192/128", attention(128, 128, 192, 128))});
+       }}};
   return table;
 }
 

@@ -74,9 +74,7 @@ Status read_pairs(const std::string& text, const Setters& setters) {
   return {};
 }
 
-const char* gate_name(kda::Gate gate) {
-  return gate == kda::Gate::kBounded ? "bounded" : gate == kda::Gate::kUnbounded ? "unbounded" : "given";
-}
+const char* gate_name(kda::Gate gate) { return gate == kda::Gate::kBounded ? "bounded" : gate == kda::Gate::kUnbounded ? "unbounded" : "given"; }
 
 }  // namespace
 
@@ -88,9 +86,15 @@ Result<KdaShape> parse_kda_shape(const std::string& text) {
     return {};
   };
   HYLA_RETURN_IF_ERROR(read_pairs(
-      text, {{"B", integer(s.B, 1)}, {"T", integer(s.T, 0)}, {"H", integer(s.H, 1)}, {"HV", integer(s.HV, 1)}, {"D", integer(s.D, 1)}, {"seqlens", lengths},
+      text, {{"B", integer(s.B, 1)},
+             {"T", integer(s.T, 0)},
+             {"H", integer(s.H, 1)},
+             {"HV", integer(s.HV, 1)},
+             {"D", integer(s.D, 1)},
+             {"seqlens", lengths},
              {"gate", choice<kda::Gate>(s.gate, {{"bounded", kda::Gate::kBounded}, {"unbounded", kda::Gate::kUnbounded}, {"given", kda::Gate::kGiven}})},
-             {"state", choice<bool>(s.bf16_state, {{"fp32", false}, {"bf16", true}})}, {"checkpoints", integer(checkpoints, 0)}}));
+             {"state", choice<bool>(s.bf16_state, {{"fp32", false}, {"bf16", true}})},
+             {"checkpoints", integer(checkpoints, 0)}}));
   if (checkpoints != 0 && checkpoints != 64) return Status::invalid("--shape checkpoints", "0 or 64", std::to_string(checkpoints));
   s.checkpoints = checkpoints != 0;
   if (s.HV == 0) s.HV = s.H;
@@ -114,11 +118,20 @@ Result<ExtendShape> parse_extend_shape(const std::string& text) {
     s.cap = static_cast<double>(whole);
     return {};
   };
-  HYLA_RETURN_IF_ERROR(read_pairs(
-      text, {{"batch", integer(s.batch, 1)}, {"n", integer(s.n, 0)}, {"prefix", integer(s.prefix, 0)}, {"Hq", integer(s.Hq, 1)}, {"Hkv", integer(s.Hkv, 1)},
-             {"D", dim}, {"Lq", integer(s.Lq, 1)}, {"Lv", integer(s.Lv, 1)}, {"page_size", integer(s.page_size, 1)}, {"window", integer(s.window, -1)},
-             {"dtype", choice<DType>(s.dtype, {{"bf16", DType::kBf16}, {"fp16", DType::kFp16}})}, {"sinks", flag(s.sinks)}, {"latent", flag(s.latent)},
-             {"cap", cap}}));
+  HYLA_RETURN_IF_ERROR(read_pairs(text, {{"batch", integer(s.batch, 1)},
+                                         {"n", integer(s.n, 0)},
+                                         {"prefix", integer(s.prefix, 0)},
+                                         {"Hq", integer(s.Hq, 1)},
+                                         {"Hkv", integer(s.Hkv, 1)},
+                                         {"D", dim},
+                                         {"Lq", integer(s.Lq, 1)},
+                                         {"Lv", integer(s.Lv, 1)},
+                                         {"page_size", integer(s.page_size, 1)},
+                                         {"window", integer(s.window, -1)},
+                                         {"dtype", choice<DType>(s.dtype, {{"bf16", DType::kBf16}, {"fp16", DType::kFp16}})},
+                                         {"sinks", flag(s.sinks)},
+                                         {"latent", flag(s.latent)},
+                                         {"cap", cap}}));
   if (s.Lv == 0) s.Lv = s.Lq;
   if (s.latent && s.Lv > s.Lq) return Status::invalid("--shape Lv", fmt::format("at most Lq = {} with latent=1", s.Lq), std::to_string(s.Lv));
   return s;
@@ -146,8 +159,16 @@ std::string name_of(const ExtendShape& s) {
 }
 
 nlohmann::json to_json(const KdaShape& s) {
-  nlohmann::json j = {{"B", s.B}, {"T", s.T}, {"H", s.H}, {"HV", s.HV}, {"K", s.D}, {"V", s.D}, {"seqlens", nullptr}, {"gate", gate_name(s.gate)},
-                      {"state", s.bf16_state ? "bf16" : "fp32"}, {"checkpoints", nullptr}};
+  nlohmann::json j = {{"B", s.B},
+                      {"T", s.T},
+                      {"H", s.H},
+                      {"HV", s.HV},
+                      {"K", s.D},
+                      {"V", s.D},
+                      {"seqlens", nullptr},
+                      {"gate", gate_name(s.gate)},
+                      {"state", s.bf16_state ? "bf16" : "fp32"},
+                      {"checkpoints", nullptr}};
   if (!s.seqlens.empty()) j["seqlens"] = s.seqlens;
   if (s.checkpoints) j["checkpoints"] = 64;
   return j;
@@ -158,8 +179,8 @@ nlohmann::json to_json(const ExtendShape& s) {
   if (s.sinks) features.push_back("sinks");
   if (s.latent) features.push_back("latent");
   if (s.cap > 0) features.push_back(fmt::format("cap {}", s.cap));
-  return {{"batch", s.batch}, {"n", s.n}, {"prefix", s.prefix}, {"Hq", s.Hq}, {"Hkv", s.Hkv}, {"Lq", s.Lq}, {"Lv", s.Lv}, {"page_size", s.page_size},
-          {"window", s.window}, {"dtype", to_string(s.dtype)}, {"features", features}};
+  return {{"batch", s.batch},         {"n", s.n},           {"prefix", s.prefix},          {"Hq", s.Hq},          {"Hkv", s.Hkv}, {"Lq", s.Lq}, {"Lv", s.Lv},
+          {"page_size", s.page_size}, {"window", s.window}, {"dtype", to_string(s.dtype)}, {"features", features}};
 }
 
 }  // namespace hyla::bench

@@ -14,10 +14,10 @@ struct Timing {
 };
 
 struct TimerOptions {
-  int rotation = 1;         // as in CudaTimerOptions
-  double least_ms = 200;    // CPU: measure at least this long ...
-  int least_calls = 3;      // ... and this often,
-  int most_calls = 50;      // but no more often
+  int rotation = 1;       // as in CudaTimerOptions
+  double least_ms = 200;  // CPU: measure at least this long ...
+  int least_calls = 3;    // ... and this often,
+  int most_calls = 50;    // but no more often
 };
 
 Result<Timing> time_calls(Device device, const Enqueue& enqueue, const TimerOptions& options = {});

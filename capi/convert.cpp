@@ -14,13 +14,20 @@ void copy_text(char (&to)[kSize], const std::string& from) {
 
 hyla_code code_of(Code code) {
   switch (code) {
-    case Code::kOk: return HYLA_OK;
-    case Code::kInvalidArgument: return HYLA_INVALID_ARGUMENT;
-    case Code::kUnsupported: return HYLA_UNSUPPORTED;
-    case Code::kWorkspace: return HYLA_WORKSPACE;
-    case Code::kPlanMismatch: return HYLA_PLAN_MISMATCH;
-    case Code::kDevice: return HYLA_DEVICE_ERROR;
-    case Code::kIo: return HYLA_IO;
+    case Code::kOk:
+      return HYLA_OK;
+    case Code::kInvalidArgument:
+      return HYLA_INVALID_ARGUMENT;
+    case Code::kUnsupported:
+      return HYLA_UNSUPPORTED;
+    case Code::kWorkspace:
+      return HYLA_WORKSPACE;
+    case Code::kPlanMismatch:
+      return HYLA_PLAN_MISMATCH;
+    case Code::kDevice:
+      return HYLA_DEVICE_ERROR;
+    case Code::kIo:
+      return HYLA_IO;
   }
   return HYLA_INTERNAL;
 }

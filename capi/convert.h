@@ -32,8 +32,8 @@ Status read_versioned(const char* argument, const Struct* from, Struct& defaults
   size_t size;
   std::memcpy(&size, from, sizeof(size));
   if (size < sizeof(size_t) || size > sizeof(Struct))
-    return Status::invalid(std::string(argument) + ".struct_size", "at most " + std::to_string(sizeof(Struct)) + ", as the init function of this library sets it",
-                           std::to_string(size));
+    return Status::invalid(std::string(argument) + ".struct_size",
+                           "at most " + std::to_string(sizeof(Struct)) + ", as the init function of this library sets it", std::to_string(size));
   std::memcpy(&defaults, from, size);
   return {};
 }

@@ -18,14 +18,20 @@ constexpr struct {
   const char* name;
   hyla_tensor hyla_extend_args::*from;
   TensorView Args::*to;
-} kTensors[] = {
-    {"q", &hyla_extend_args::q, &Args::q}, {"k", &hyla_extend_args::k, &Args::k}, {"v", &hyla_extend_args::v, &Args::v},
-    {"k_buffer", &hyla_extend_args::k_buffer, &Args::k_buffer}, {"v_buffer", &hyla_extend_args::v_buffer, &Args::v_buffer},
-    {"qo_indptr", &hyla_extend_args::qo_indptr, &Args::qo_indptr}, {"kv_indptr", &hyla_extend_args::kv_indptr, &Args::kv_indptr},
-    {"kv_indices", &hyla_extend_args::kv_indices, &Args::kv_indices}, {"custom_mask", &hyla_extend_args::custom_mask, &Args::custom_mask},
-    {"mask_indptr", &hyla_extend_args::mask_indptr, &Args::mask_indptr},
-    {"window_kv_offsets", &hyla_extend_args::window_kv_offsets, &Args::window_kv_offsets}, {"sinks", &hyla_extend_args::sinks, &Args::sinks},
-    {"out", &hyla_extend_args::out, &Args::out}, {"lse", &hyla_extend_args::lse, &Args::lse}};
+} kTensors[] = {{"q", &hyla_extend_args::q, &Args::q},
+                {"k", &hyla_extend_args::k, &Args::k},
+                {"v", &hyla_extend_args::v, &Args::v},
+                {"k_buffer", &hyla_extend_args::k_buffer, &Args::k_buffer},
+                {"v_buffer", &hyla_extend_args::v_buffer, &Args::v_buffer},
+                {"qo_indptr", &hyla_extend_args::qo_indptr, &Args::qo_indptr},
+                {"kv_indptr", &hyla_extend_args::kv_indptr, &Args::kv_indptr},
+                {"kv_indices", &hyla_extend_args::kv_indices, &Args::kv_indices},
+                {"custom_mask", &hyla_extend_args::custom_mask, &Args::custom_mask},
+                {"mask_indptr", &hyla_extend_args::mask_indptr, &Args::mask_indptr},
+                {"window_kv_offsets", &hyla_extend_args::window_kv_offsets, &Args::window_kv_offsets},
+                {"sinks", &hyla_extend_args::sinks, &Args::sinks},
+                {"out", &hyla_extend_args::out, &Args::out},
+                {"lse", &hyla_extend_args::lse, &Args::lse}};
 
 Result<Args> to_args(const hyla_extend_args* from) {
   hyla_extend_args c;
@@ -97,7 +103,7 @@ hyla_code hyla_extend_can_run(const hyla_extend_args* args, const hyla_caps* cap
 }
 
 hyla_code hyla_extend_plan_create(const hyla_extend_args* args, const hyla_caps* caps, const hyla_plan_options* options, hyla_extend_plan** plan,
-                              hyla_error* error) {
+                                  hyla_error* error) {
   return hyla::capi::guarded(error, [&]() -> Status {
     if (plan == nullptr) return Status::invalid("plan", "a pointer", "null");
     *plan = nullptr;
@@ -117,7 +123,7 @@ size_t hyla_extend_plan_workspace_bytes(const hyla_extend_plan* plan) { return p
 void hyla_extend_plan_free(hyla_extend_plan* plan) { delete plan; }
 
 hyla_code hyla_extend_run(const hyla_extend_plan* plan, const hyla_extend_args* args, void* workspace, size_t workspace_bytes, void* stream,
-                      hyla_error* error) {
+                          hyla_error* error) {
   return hyla::capi::guarded(error, [&]() -> Status {
     if (plan == nullptr) return Status::invalid("plan", "a pointer", "null");
     const auto a = hyla::extend::to_args(args);

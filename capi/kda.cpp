@@ -18,15 +18,22 @@ constexpr struct {
   const char* name;
   hyla_tensor hyla_kda_args::*from;
   TensorView Args::*to;
-} kTensors[] = {
-    {"q", &hyla_kda_args::q, &Args::q}, {"k", &hyla_kda_args::k, &Args::k}, {"v", &hyla_kda_args::v, &Args::v}, {"g", &hyla_kda_args::g, &Args::g},
-    {"beta", &hyla_kda_args::beta, &Args::beta}, {"A_log", &hyla_kda_args::A_log, &Args::A_log},
-    {"dt_bias", &hyla_kda_args::dt_bias, &Args::dt_bias}, {"cu_seqlens", &hyla_kda_args::cu_seqlens, &Args::cu_seqlens},
-    {"initial_state", &hyla_kda_args::initial_state, &Args::initial_state}, {"state_indices", &hyla_kda_args::state_indices, &Args::state_indices},
-    {"has_initial_state", &hyla_kda_args::has_initial_state, &Args::has_initial_state},
-    {"final_state", &hyla_kda_args::final_state, &Args::final_state}, {"checkpoints", &hyla_kda_args::checkpoints, &Args::checkpoints},
-    {"checkpoint_offsets", &hyla_kda_args::checkpoint_offsets, &Args::checkpoint_offsets},
-    {"checkpoint_indices", &hyla_kda_args::checkpoint_indices, &Args::checkpoint_indices}, {"out", &hyla_kda_args::out, &Args::out}};
+} kTensors[] = {{"q", &hyla_kda_args::q, &Args::q},
+                {"k", &hyla_kda_args::k, &Args::k},
+                {"v", &hyla_kda_args::v, &Args::v},
+                {"g", &hyla_kda_args::g, &Args::g},
+                {"beta", &hyla_kda_args::beta, &Args::beta},
+                {"A_log", &hyla_kda_args::A_log, &Args::A_log},
+                {"dt_bias", &hyla_kda_args::dt_bias, &Args::dt_bias},
+                {"cu_seqlens", &hyla_kda_args::cu_seqlens, &Args::cu_seqlens},
+                {"initial_state", &hyla_kda_args::initial_state, &Args::initial_state},
+                {"state_indices", &hyla_kda_args::state_indices, &Args::state_indices},
+                {"has_initial_state", &hyla_kda_args::has_initial_state, &Args::has_initial_state},
+                {"final_state", &hyla_kda_args::final_state, &Args::final_state},
+                {"checkpoints", &hyla_kda_args::checkpoints, &Args::checkpoints},
+                {"checkpoint_offsets", &hyla_kda_args::checkpoint_offsets, &Args::checkpoint_offsets},
+                {"checkpoint_indices", &hyla_kda_args::checkpoint_indices, &Args::checkpoint_indices},
+                {"out", &hyla_kda_args::out, &Args::out}};
 
 Result<Args> to_args(const hyla_kda_args* from) {
   hyla_kda_args c;
@@ -93,8 +100,7 @@ hyla_code hyla_kda_can_run(const hyla_kda_args* args, const hyla_caps* caps, con
   });
 }
 
-hyla_code hyla_kda_plan_create(const hyla_kda_args* args, const hyla_caps* caps, const hyla_plan_options* options, hyla_kda_plan** plan,
-                              hyla_error* error) {
+hyla_code hyla_kda_plan_create(const hyla_kda_args* args, const hyla_caps* caps, const hyla_plan_options* options, hyla_kda_plan** plan, hyla_error* error) {
   return hyla::capi::guarded(error, [&]() -> Status {
     if (plan == nullptr) return Status::invalid("plan", "a pointer", "null");
     *plan = nullptr;
@@ -113,8 +119,7 @@ const char* hyla_kda_plan_variant(const hyla_kda_plan* plan) { return plan->plan
 size_t hyla_kda_plan_workspace_bytes(const hyla_kda_plan* plan) { return plan->plan.workspace_bytes; }
 void hyla_kda_plan_free(hyla_kda_plan* plan) { delete plan; }
 
-hyla_code hyla_kda_run(const hyla_kda_plan* plan, const hyla_kda_args* args, void* workspace, size_t workspace_bytes, void* stream,
-                      hyla_error* error) {
+hyla_code hyla_kda_run(const hyla_kda_plan* plan, const hyla_kda_args* args, void* workspace, size_t workspace_bytes, void* stream, hyla_error* error) {
   return hyla::capi::guarded(error, [&]() -> Status {
     if (plan == nullptr) return Status::invalid("plan", "a pointer", "null");
     const auto a = hyla::kda::to_args(args);

@@ -133,7 +133,8 @@ bool is_first_columns(const TensorView& part, const TensorView& whole) {
     return false;
   const int64_t size = size_of(part.dtype);
   for (int64_t row = 0; row < part.shape[0] * part.shape[1]; ++row)
-    if (std::memcmp(part.as<char>() + row * part.shape[2] * size, whole.as<char>() + row * whole.shape[2] * size, static_cast<size_t>(part.shape[2] * size)) != 0)
+    if (std::memcmp(part.as<char>() + row * part.shape[2] * size, whole.as<char>() + row * whole.shape[2] * size, static_cast<size_t>(part.shape[2] * size)) !=
+        0)
       return false;
   return true;
 }
@@ -208,7 +209,8 @@ Result<std::vector<FileCase>> load_cases(const SafetensorsFile& file, const std:
       return Status(Code::kIo, path + ": " + name, "a KDA case (q, k, v, g, beta) or an extend case (q_extend, k_extend, ...)", "neither");
     }
     if (!in.status().ok()) return in.status();
-    for (const auto& [stored, shown] : {std::pair("output", "output"), std::pair("final_state", "state"), std::pair("checkpoints", "checkpoints"), std::pair("lse", "lse")})
+    for (const auto& [stored, shown] :
+         {std::pair("output", "output"), std::pair("final_state", "state"), std::pair("checkpoints", "checkpoints"), std::pair("lse", "lse")})
       if (in.has(stored)) c.stored[shown] = in.tensor(stored);
     for (const auto& [tensor, view] : file.tensors())
       if (tensor.starts_with(name + "/") && tensor.ends_with("_output")) c.other[tensor.substr(name.size() + 1)] = view;

@@ -14,9 +14,9 @@ namespace hyla::cli {
 struct FileCase {
   std::string name;
   std::variant<bench::KdaCase, bench::ExtendCase> op;
-  std::vector<std::string> notes;                // how the tensors were taken, where that is a choice
-  std::map<std::string, TensorView> stored;      // results in the file: "output", "state", "checkpoints", "lse"
-  std::map<std::string, TensorView> other;       // results of other implementations: "fla_output"
+  std::vector<std::string> notes;            // how the tensors were taken, where that is a choice
+  std::map<std::string, TensorView> stored;  // results in the file: "output", "state", "checkpoints", "lse"
+  std::map<std::string, TensorView> other;   // results of other implementations: "fla_output"
 };
 
 // All cases, or those named. A case without tensors or arguments, an unknown case, a missing tensor and an argument of the wrong kind are errors that

@@ -20,7 +20,7 @@ struct Options {
 struct Line {
   std::string against;  // "float64", "stored", "fla_output"
   bench::Measured measured;
-  bool counts = true;   // other implementations' results are shown, not judged
+  bool counts = true;  // other implementations' results are shown, not judged
 };
 
 TensorView output_named(const kda::Args& a, const std::string& what) {
@@ -98,8 +98,7 @@ int check(const Options& options) {
             return {};
           },
           c.op);
-      if (!status.ok())
-        return fail(Status(status.code(), fmt::format("{}: {}: {}", path, c.name, status.argument()), status.expected(), status.got()));
+      if (!status.ok()) return fail(Status(status.code(), fmt::format("{}: {}: {}", path, c.name, status.argument()), status.expected(), status.got()));
       bool pass = true;
       nlohmann::json json_lines = nlohmann::json::array();
       for (const Line& line : lines) {
@@ -107,13 +106,26 @@ int check(const Options& options) {
         pass = pass && (m.pass() || !line.counts);
         table.add({&line == &lines[0] ? c.name : "", execution.backend, execution.variant, m.what, line.against, fmt::format("{:.2e}", m.rel_l2),
                    fmt::format("{:.2e}", m.max_abs), line.counts ? fmt::format("{:.0e}{}", m.tolerance, m.absolute ? " abs" : "") : "-",
-                   !line.counts ? "" : m.pass() ? "pass" : "FAIL"});
-        json_lines.push_back({{"result", m.what}, {"against", line.against}, {"rel_l2", m.rel_l2}, {"max_abs", m.max_abs}, {"tolerance", m.tolerance},
-                              {"judged", line.counts}, {"pass", m.pass()}});
+                   !line.counts ? ""
+                   : m.pass()   ? "pass"
+                                : "FAIL"});
+        json_lines.push_back({{"result", m.what},
+                              {"against", line.against},
+                              {"rel_l2", m.rel_l2},
+                              {"max_abs", m.max_abs},
+                              {"tolerance", m.tolerance},
+                              {"judged", line.counts},
+                              {"pass", m.pass()}});
       }
       failed += !pass;
-      results.push_back({{"file", path}, {"case", c.name}, {"backend", execution.backend}, {"variant", execution.variant}, {"plan", execution.plan},
-                         {"notes", c.notes}, {"results", json_lines}, {"pass", pass}});
+      results.push_back({{"file", path},
+                         {"case", c.name},
+                         {"backend", execution.backend},
+                         {"variant", execution.variant},
+                         {"plan", execution.plan},
+                         {"notes", c.notes},
+                         {"results", json_lines},
+                         {"pass", pass}});
     }
   if (options.as_json) {
     fmt::print("{}\n", results.dump(1));
@@ -126,7 +138,8 @@ int check(const Options& options) {
 }  // namespace
 
 void add_check(CLI::App& app, Action& action) {
-  auto* command = app.add_subcommand("check", "Run the cases of safetensors files and compare with the stored results and with float64; exit code 1 if any fails");
+  auto* command =
+      app.add_subcommand("check", "Run the cases of safetensors files and compare with the stored results and with float64; exit code 1 if any fails");
   auto options = std::make_shared<Options>();
   command->add_option("files", options->files, "files with tensors <case>/<tensor> and each case's arguments as JSON in the metadata")->required();
   command->add_option("--case", options->cases, "only these cases");

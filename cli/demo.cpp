@@ -14,7 +14,8 @@ namespace {
 std::string rate(double value) { return value < 99.95 ? fmt::format("{:.3g}", value) : fmt::format("{:.0f}", value); }
 
 // Appends "time, TFLOP/s, GB/s, error, variant" of a measured row.
-void add_row(Table& table, std::vector<std::string> cells, const nlohmann::json& row, size_t& failed, std::vector<std::string>& reasons, const std::string& name) {
+void add_row(Table& table, std::vector<std::string> cells, const nlohmann::json& row, size_t& failed, std::vector<std::string>& reasons,
+             const std::string& name) {
   if (!row["pass"]) {
     ++failed;
     reasons.push_back(name + ": " + row["error"].get<std::string>());
@@ -29,7 +30,8 @@ void add_row(Table& table, std::vector<std::string> cells, const nlohmann::json&
 // The tensors of a layer that read English text, against its stored float64 result and the framework's own.
 int captured_layer(testing::Backend& backend, const BackendChoice& choice, size_t& failed) {
   const std::string path = find_data("kda_layer_text.safetensors");
-  if (path.empty()) return fail(Status(Code::kIo, "kda_layer_text.safetensors", "in share/hyla beside the program, in the source tree, or under HYLA_DATA", "none"));
+  if (path.empty())
+    return fail(Status(Code::kIo, "kda_layer_text.safetensors", "in share/hyla beside the program, in the source tree, or under HYLA_DATA", "none"));
   auto file = SafetensorsFile::read(path);
   if (!file.ok()) return fail(file.status());
   auto cases = load_cases(file.value(), path, {});
@@ -46,9 +48,10 @@ int captured_layer(testing::Backend& backend, const BackendChoice& choice, size_
     failed += !pass;
     const auto timing = time_case(*host, backend, choice, prepared.value());
     if (!timing.ok()) return fail(timing.status());
-    fmt::print("A KDA layer that read English text (B=1 T={} H={}): {}, error of the output {:.1e}, of the final state {:.1e}{}\n", host->args.q.shape[1],
-               host->args.v.shape[2], pass ? milliseconds(timing->graph_ms) : "FAILED", output, state,
-               c.other.count("fla_output") ? fmt::format("; the framework's own output: {:.1e}", error_of(c.other.at("fla_output"), c.stored.at("output"))) : "");
+    fmt::print(
+        "A KDA layer that read English text (B=1 T={} H={}): {}, error of the output {:.1e}, of the final state {:.1e}{}\n", host->args.q.shape[1],
+        host->args.v.shape[2], pass ? milliseconds(timing->graph_ms) : "FAILED", output, state,
+        c.other.count("fla_output") ? fmt::format("; the framework's own output: {:.1e}", error_of(c.other.at("fla_output"), c.stored.at("output"))) : "");
   }
   return kOk;
 }
@@ -73,8 +76,8 @@ int demo(const BackendChoice& choice) {
     Progress progress("KDA", kda_list.size());
     for (const auto& [model, shape] : kda_list) {
       progress.step(name_of(shape));
-      add_row(kda_table, {model, std::to_string(shape.B), std::to_string(shape.HV), std::to_string(shape.T)}, measure(shape, backend, choice, {}, timer), failed, reasons,
-              name_of(shape));
+      add_row(kda_table, {model, std::to_string(shape.B), std::to_string(shape.HV), std::to_string(shape.T)}, measure(shape, backend, choice, {}, timer),
+              failed, reasons, name_of(shape));
     }
   }
   fmt::print("KDA prefill\n{}\n", kda_table.str());
@@ -92,7 +95,9 @@ int demo(const BackendChoice& choice) {
   fmt::print("Extend attention\n{}\n", extend_table.str());
   if (const int code = captured_layer(backend, choice, failed); code != kOk) return code;
   for (const std::string& reason : reasons) fmt::print("{}\n", reason);
-  fmt::print("\nError: relative L2 against float64 on sampled heads and rows. Useful TFLOP/s: KDA 6 K V per token and head; attention 2 (Lq + Lv) per visible pair and head.\n");
+  fmt::print(
+      "\nError: relative L2 against float64 on sampled heads and rows. Useful TFLOP/s: KDA 6 K V per token and head; attention 2 (Lq + Lv) per visible pair "
+      "and head.\n");
   return failed ? kFailed : kOk;
 }
 

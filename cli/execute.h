@@ -75,7 +75,8 @@ Result<bench::Timing> time_case(const bench::HostCase<Args>& host, testing::Back
     if (!copy.ok()) return copy.status();
     copies.push_back(copy.value());
   }
-  return bench::time_calls(backend.device(), [&](Stream stream, int i) { return copies[static_cast<size_t>(i) % copies.size()].enqueue(stream); }, options);
+  return bench::time_calls(
+      backend.device(), [&](Stream stream, int i) { return copies[static_cast<size_t>(i) % copies.size()].enqueue(stream); }, options);
 }
 
 }  // namespace hyla::cli

@@ -22,11 +22,16 @@ int info(bool as_json) {
       devices.push_back({{"device", to_string(device)}, {"error", caps.status().message()}});
       continue;
     }
-    devices.push_back({{"device", to_string(device)}, {"name", caps->name}, {"compute_capability", caps->compute_capability}, {"sm_count", caps->sm_count},
-                       {"smem_per_block", caps->smem_per_block}, {"l2_bytes", caps->l2_bytes}, {"copy_tbs", caps->copy_tbs}});
+    devices.push_back({{"device", to_string(device)},
+                       {"name", caps->name},
+                       {"compute_capability", caps->compute_capability},
+                       {"sm_count", caps->sm_count},
+                       {"smem_per_block", caps->smem_per_block},
+                       {"l2_bytes", caps->l2_bytes},
+                       {"copy_tbs", caps->copy_tbs}});
   }
-  const json all = {{"version", HYLA_VERSION}, {"built_with_cuda", built_with_cuda()}, {"devices", devices}, {"kda_variants", kda::variants()},
-                    {"extend_variants", extend::variants()}, {"data", find_data("kda_layer_text.safetensors")}};
+  const json all = {{"version", HYLA_VERSION},         {"built_with_cuda", built_with_cuda()},  {"devices", devices},
+                    {"kda_variants", kda::variants()}, {"extend_variants", extend::variants()}, {"data", find_data("kda_layer_text.safetensors")}};
   if (as_json) {
     fmt::print("{}\n", all.dump(1));
     return kOk;
@@ -36,10 +41,8 @@ int info(bool as_json) {
                                    : cuda_device_count() == 0 ? "built, but no usable GPU here: CPU backend only"
                                                               : "built");
   for (const json& device : devices) {
-    if (device.contains("error"))
-      fmt::print("{}: {}\n", device["device"].get<std::string>(), device["error"].get<std::string>());
-    else if (device.contains("threads"))
-      fmt::print("cpu: {} threads (HYLA_NUM_THREADS sets the number)\n", device["threads"].get<int>());
+    if (device.contains("error")) fmt::print("{}: {}\n", device["device"].get<std::string>(), device["error"].get<std::string>());
+    else if (device.contains("threads")) fmt::print("cpu: {} threads (HYLA_NUM_THREADS sets the number)\n", device["threads"].get<int>());
     else
       fmt::print("{}: {}, sm_{}, {} SMs\n", device["device"].get<std::string>(), device["name"].get<std::string>(), device["compute_capability"].get<int>(),
                  device["sm_count"].get<int>());

@@ -12,7 +12,8 @@ namespace hyla::cli {
 
 // The row's time and rates are absent when its check failed or nothing computes it ("error" says why).
 template <class Shape>
-nlohmann::json measure(const Shape& shape, testing::Backend& backend, const BackendChoice& choice, const bench::Peers& peers, const bench::TimerOptions& timer = {}) {
+nlohmann::json measure(const Shape& shape, testing::Backend& backend, const BackendChoice& choice, const bench::Peers& peers,
+                       const bench::TimerOptions& timer = {}) {
   nlohmann::json row = {{"op", op_name(shape)}, {"shape", to_json(shape)}, {"pass", false}};
   row["peers"] = peers.serve(backend.caps()) ? peers.find(op_name(shape), row["shape"]) : nlohmann::json::object();
   const auto failed = [&](const Status& status) {

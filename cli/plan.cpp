@@ -53,7 +53,8 @@ int show(const Shape& shape, const Options& options) {
   if (!made.ok()) return fail(made.status());
   fmt::print("plan     {}\n\n", made->str());
   Table table({"variant", "config", "modelled", "reason"});
-  for (const Candidate& c : made->candidates) table.add({c.variant, c.config.empty() ? "-" : c.config, c.legal ? milliseconds(c.modelled_us / 1e3) : "-", c.reason});
+  for (const Candidate& c : made->candidates)
+    table.add({c.variant, c.config.empty() ? "-" : c.config, c.legal ? milliseconds(c.modelled_us / 1e3) : "-", c.reason});
   fmt::print("{}", table.str(4));
   return kOk;
 }

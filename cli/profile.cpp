@@ -41,8 +41,8 @@ bench::ExtendShape chain_of(bench::ExtendShape s, const extend::Plan& p) {
 }
 
 struct Share {
-  std::string what;   // "memory"
-  double share;       // of the measured time that this alone would take
+  std::string what;  // "memory"
+  double share;      // of the measured time that this alone would take
   std::string evidence, advice;
 };
 
@@ -54,7 +54,9 @@ Result<json> profile(const Shape& shape, testing::Backend& backend, const Backen
   if (!prepared.ok()) return prepared.status();
   HYLA_RETURN_IF_ERROR(prepared->compute());
   const auto checks = bench::check_sample(host.args);
-  if (!all_pass(checks)) return Status(Code::kDevice, prepared->execution().variant, "a result within the tolerance of float64", fmt::format("relative error {:.2e}", checks[0].rel_l2));
+  if (!all_pass(checks))
+    return Status(Code::kDevice, prepared->execution().variant, "a result within the tolerance of float64",
+                  fmt::format("relative error {:.2e}", checks[0].rel_l2));
   const auto timing = time_case(host, backend, choice, prepared.value());
   if (!timing.ok()) return timing.status();
 
@@ -69,31 +71,38 @@ Result<json> profile(const Shape& shape, testing::Backend& backend, const Backen
 
   std::vector<Share> shares;
   shares.push_back({"memory", work.bytes / (caps.copy_tbs * 1e12) / ms * 1e3,
-                    fmt::format("{:.3g} GB/s of {:.3g} GB/s copy rate", work.bytes / ms / 1e6, caps.copy_tbs * 1e3), "only fewer bytes help: 16-bit states, fewer checkpoints"});
-  shares.push_back({cpu ? "arithmetic" : "tensor cores", work.flop / peak / ms * 1e3, fmt::format("{:.3g} of {:.3g} TFLOP/s, useful work only", work.flop / ms / 1e9, peak / 1e12),
+                    fmt::format("{:.3g} GB/s of {:.3g} GB/s copy rate", work.bytes / ms / 1e6, caps.copy_tbs * 1e3),
+                    "only fewer bytes help: 16-bit states, fewer checkpoints"});
+  shares.push_back({cpu ? "arithmetic" : "tensor cores", work.flop / peak / ms * 1e3,
+                    fmt::format("{:.3g} of {:.3g} TFLOP/s, useful work only", work.flop / ms / 1e9, peak / 1e12),
                     "the arithmetic units are busy: this is as fast as this chip goes"});
   if (!cpu) {
     const double launch = std::max(0.0, timing->call_ms - ms);
     shares.push_back({"launch", std::max(caps.graph_node_us / 1e3 / ms, launch / std::max(timing->call_ms, 1e-9)),
-                      fmt::format("a call takes {:.1f} us, in a graph {:.1f} us; the host needs {:.1f} us; an empty graph node {:.1f} us", timing->call_ms * 1e3, ms * 1e3, timing->host_us, caps.graph_node_us),
+                      fmt::format("a call takes {:.1f} us, in a graph {:.1f} us; the host needs {:.1f} us; an empty graph node {:.1f} us",
+                                  timing->call_ms * 1e3, ms * 1e3, timing->host_us, caps.graph_node_us),
                       "capture the calls in a CUDA graph"});
   }
-  shares.push_back({cpu ? "idle threads" : "idle SMs", 1 - std::min(1.0, busy), fmt::format("{} pieces of work on {} {}: {:.2f} waves", pieces, caps.sm_count, unit, waves),
-                    splits_of(plan_made) > 1 ? "already split; more tokens or heads in one call fill the device" : "more splits, or more sequences in one call, fill the device"});
+  shares.push_back({cpu ? "idle threads" : "idle SMs", 1 - std::min(1.0, busy),
+                    fmt::format("{} pieces of work on {} {}: {:.2f} waves", pieces, caps.sm_count, unit, waves),
+                    splits_of(plan_made) > 1 ? "already split; more tokens or heads in one call fill the device"
+                                             : "more splits, or more sequences in one call, fill the device"});
   BackendChoice same = choice;
   same.variant = plan_made.variant, same.splits = splits_of(plan_made);
   const Shape chain = chain_of(shape, plan_made);
   auto chain_host = bench::make_inputs(chain);
   if (auto alone = Prepared<Args>::make(chain_host, backend, same); alone.ok())
     if (const auto time = time_case(chain_host, backend, same, alone.value()); time.ok())
-      shares.push_back({"chain", std::min(1.0, time->graph_ms / ms), fmt::format("one chain alone ({}, {} splits) takes {}", name_of(chain), same.splits, milliseconds(time->graph_ms)),
+      shares.push_back({"chain", std::min(1.0, time->graph_ms / ms),
+                        fmt::format("one chain alone ({}, {} splits) takes {}", name_of(chain), same.splits, milliseconds(time->graph_ms)),
                         "shorter chains: more segments or parts, where the device has room"});
   std::stable_sort(shares.begin(), shares.end(), [](const Share& a, const Share& b) { return a.share > b.share; });
 
   // A limit that explains less than half of the time does not bound it.
   if (shares[0].share < 0.5)
-    shares.insert(shares.begin(), {"inside the kernel", 1 - shares[0].share, fmt::format("no limit below explains more than {:.0f}% of the time", shares[0].share * 100),
-                                   "instruction issue, synchronisation or conversions: look at the kernel's counters"});
+    shares.insert(shares.begin(),
+                  {"inside the kernel", 1 - shares[0].share, fmt::format("no limit below explains more than {:.0f}% of the time", shares[0].share * 100),
+                   "instruction issue, synchronisation or conversions: look at the kernel's counters"});
 
   // What else the planner could take, measured.
   json others = json::array();
@@ -112,9 +121,21 @@ Result<json> profile(const Shape& shape, testing::Backend& backend, const Backen
   }
   json evidence = json::array();
   for (const Share& share : shares) evidence.push_back({{"what", share.what}, {"share", share.share}, {"evidence", share.evidence}, {"advice", share.advice}});
-  return json{{"op", op_name(shape)}, {"shape", to_json(shape)}, {"device", caps.name}, {"variant", plan_made.variant}, {"plan", plan_made.str()}, {"graph_ms", ms},
-              {"call_ms", timing->call_ms}, {"host_us", timing->host_us}, {"spread", timing->spread}, {"modelled_ms", plan_made.modelled_us / 1e3},
-              {"floor_ms", bench::floor_ms(work, caps)}, {"rel_l2", checks[0].rel_l2}, {"bottleneck", shares[0].what}, {"evidence", evidence}, {"candidates", others}};
+  return json{{"op", op_name(shape)},
+              {"shape", to_json(shape)},
+              {"device", caps.name},
+              {"variant", plan_made.variant},
+              {"plan", plan_made.str()},
+              {"graph_ms", ms},
+              {"call_ms", timing->call_ms},
+              {"host_us", timing->host_us},
+              {"spread", timing->spread},
+              {"modelled_ms", plan_made.modelled_us / 1e3},
+              {"floor_ms", bench::floor_ms(work, caps)},
+              {"rel_l2", checks[0].rel_l2},
+              {"bottleneck", shares[0].what},
+              {"evidence", evidence},
+              {"candidates", others}};
 }
 
 template <class Shape>
@@ -128,14 +149,16 @@ int show(const Shape& shape, const Options& options) {
     fmt::print("{}\n", p.dump(1));
     return kOk;
   }
-  fmt::print("{} on {}\nplan        {}\ntime        {} (modelled {}, floor {}, spread {:.0f}%)\nbottleneck  {}: {}; {}\n\n", name_of(shape), p["device"].get<std::string>(),
-             p["plan"].get<std::string>(), milliseconds(p["graph_ms"]), milliseconds(p["modelled_ms"]), milliseconds(p["floor_ms"]), p["spread"].get<double>() * 100,
-             p["bottleneck"].get<std::string>(), p["evidence"][0]["evidence"].get<std::string>(), p["evidence"][0]["advice"].get<std::string>());
+  fmt::print("{} on {}\nplan        {}\ntime        {} (modelled {}, floor {}, spread {:.0f}%)\nbottleneck  {}: {}; {}\n\n", name_of(shape),
+             p["device"].get<std::string>(), p["plan"].get<std::string>(), milliseconds(p["graph_ms"]), milliseconds(p["modelled_ms"]),
+             milliseconds(p["floor_ms"]), p["spread"].get<double>() * 100, p["bottleneck"].get<std::string>(), p["evidence"][0]["evidence"].get<std::string>(),
+             p["evidence"][0]["advice"].get<std::string>());
   Table evidence({"limit", "share of the time", "evidence"});
   for (const json& e : p["evidence"]) evidence.add({e["what"], fmt::format("{:.0f}%", e["share"].get<double>() * 100), e["evidence"]});
   Table others({"candidate", "config", "modelled", "measured", "reason"});
   for (const json& c : p["candidates"])
-    others.add({c["variant"], c["config"], c.contains("modelled_ms") ? milliseconds(c["modelled_ms"]) : "-", c.contains("graph_ms") ? milliseconds(c["graph_ms"]) : "-", c["reason"]});
+    others.add({c["variant"], c["config"], c.contains("modelled_ms") ? milliseconds(c["modelled_ms"]) : "-",
+                c.contains("graph_ms") ? milliseconds(c["graph_ms"]) : "-", c["reason"]});
   fmt::print("{}\n{}", evidence.str(3), others.str(5));
   return kOk;
 }

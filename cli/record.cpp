@@ -55,7 +55,10 @@ nlohmann::json new_record(const DeviceCaps& caps) {
           {"date", date},
           {"versions", versions},
           {"sm_count", caps.sm_count},
-          {"ceilings", {{"copy_tbs", caps.copy_tbs}, {"gemm_tflops", caps.tensor_flop_per_clock * caps.sm_count * caps.clock_ghz / 1e3}, {"empty_graph_node_us", caps.graph_node_us}}},
+          {"ceilings",
+           {{"copy_tbs", caps.copy_tbs},
+            {"gemm_tflops", caps.tensor_flop_per_clock * caps.sm_count * caps.clock_ghz / 1e3},
+            {"empty_graph_node_us", caps.graph_node_us}}},
           {"rows", nlohmann::json::array()}};
 }
 

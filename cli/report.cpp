@@ -18,11 +18,16 @@ size_t width(const std::string& text) {  // code points
 int fail(const Status& status) {
   std::fputs(("hyla: " + status.message() + "\n").c_str(), stderr);
   switch (status.code()) {
-    case Code::kOk: return kOk;
-    case Code::kIo: return kFile;
-    case Code::kInvalidArgument: return kUsage;
-    case Code::kUnsupported: return kUnsupported;
-    default: return kDeviceError;
+    case Code::kOk:
+      return kOk;
+    case Code::kIo:
+      return kFile;
+    case Code::kInvalidArgument:
+      return kUsage;
+    case Code::kUnsupported:
+      return kUnsupported;
+    default:
+      return kDeviceError;
   }
 }
 

@@ -54,8 +54,7 @@ int run_file(const Options& options, bool is_kda) {
           return {};
         },
         c.op);
-    if (!status.ok())
-      return fail(Status(status.code(), fmt::format("{}: {}: {}", options.in, c.name, status.argument()), status.expected(), status.got()));
+    if (!status.ok()) return fail(Status(status.code(), fmt::format("{}: {}: {}", options.in, c.name, status.argument()), status.expected(), status.got()));
   }
   if (results.empty()) return fail(Status(Code::kIo, options.in, is_kda ? "a KDA case" : "an extend case", "none"));
   const Status written = write_safetensors(options.out, results, metadata);
@@ -70,7 +69,8 @@ void add_run(CLI::App& app, Action& action) {
   auto* command = app.add_subcommand("run", "Compute the cases of a safetensors file and write the results to another");
   command->require_subcommand(1);
   for (const bool is_kda : {true, false}) {
-    auto* op = command->add_subcommand(is_kda ? "kda" : "extend", is_kda ? "Kimi Delta Attention: output, final state, checkpoints" : "extend attention: output, LSE");
+    auto* op =
+        command->add_subcommand(is_kda ? "kda" : "extend", is_kda ? "Kimi Delta Attention: output, final state, checkpoints" : "extend attention: output, LSE");
     auto options = std::make_shared<Options>();
     op->add_option("--in", options->in, "inputs, as for `hyla check`")->required();
     op->add_option("--out", options->out, "results, named <case>/output, <case>/final_state, ...")->required();

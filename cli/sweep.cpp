@@ -122,7 +122,8 @@ int sweep(const Options& options, const std::vector<bench::Named<Shape>>& list) 
     for (const auto& item : order) {
       progress.step(item.group + " " + column_of(item.shape));
       const json shape = to_json(item.shape);
-      if (std::any_of(record["rows"].begin(), record["rows"].end(), [&](const json& row) { return row["op"] == op_name(item.shape) && row["shape"] == shape; })) continue;
+      if (std::any_of(record["rows"].begin(), record["rows"].end(), [&](const json& row) { return row["op"] == op_name(item.shape) && row["shape"] == shape; }))
+        continue;
       const bench::Work work = bench::work_of(item.shape);
       const double left = max_time - elapsed(), foreseen = flop_per_second > 0 ? work.flop / flop_per_second : 0;
       if (left <= 0 || foreseen > left || work.bytes * 1.5 > static_cast<double>(available_memory()) ||
@@ -153,7 +154,8 @@ int sweep(const Options& options, const std::vector<bench::Named<Shape>>& list) 
   fmt::print("\n{}· no data; FAILED differs from float64; none: nothing here computes it\n",
              peers.serve(caps) ? "x: best recorded peer's time / ours, ! slower than it; " : "");
   for (const std::string& reason : reasons) fmt::print("{}\n", reason);
-  if (skipped > 0) fmt::print("{} cells not run (--max-time {:.0f} s, memory or --max-tokens); `--json FILE --resume` goes on where a run stopped\n", skipped, max_time);
+  if (skipped > 0)
+    fmt::print("{} cells not run (--max-time {:.0f} s, memory or --max-tokens); `--json FILE --resume` goes on where a run stopped\n", skipped, max_time);
   return failed ? kFailed : kOk;
 }
 
@@ -180,7 +182,8 @@ void add_sweep(CLI::App& app, Action& action) {
   auto* command = app.add_subcommand("sweep", "Time a grid of shapes, each checked against float64 first, beside the peers recorded for this device");
   command->require_subcommand(1);
   for (const bool is_kda : {true, false}) {
-    auto* op = command->add_subcommand(is_kda ? "kda" : "extend", is_kda ? "rows B x H, columns T = 64..16384" : "rows head sizes, columns new tokens + prefix");
+    auto* op =
+        command->add_subcommand(is_kda ? "kda" : "extend", is_kda ? "rows B x H, columns T = 64..16384" : "rows head sizes, columns new tokens + prefix");
     auto options = std::make_shared<Options>();
     op->add_option("--preset", options->presets, fmt::format("{} (default: grid)", fmt::join(is_kda ? bench::kda_presets() : bench::extend_presets(), ", ")));
     op->add_option("--shape", options->shapes, "single shapes, as for `hyla plan`");

@@ -46,7 +46,7 @@ struct SmallFloat {
     if (std::isinf(a)) return inf;
     if (a == 0) return sign;
     int exponent;
-    std::frexp(a, &exponent);                                  // a = f * 2^exponent, f in [0.5, 1)
+    std::frexp(a, &exponent);                                    // a = f * 2^exponent, f in [0.5, 1)
     const int scale = std::max(exponent - 1, 1 - kBias) - kMan;  // weight of the last mantissa bit
     const uint64_t units = static_cast<uint64_t>(std::nearbyint(std::ldexp(static_cast<double>(a), -scale)));
     // `units` carries into the exponent by itself when rounding overflows the mantissa.
@@ -78,22 +78,39 @@ inline uint16_t float_to_fp16(float x) {
 // Element `index` of a floating tensor's memory as fp32, and back.
 inline float load_float(const void* data, DType dtype, int64_t index) {
   switch (dtype) {
-    case DType::kBf16: return bf16_to_float(static_cast<const uint16_t*>(data)[index]);
-    case DType::kFp16: return fp16_to_float(static_cast<const uint16_t*>(data)[index]);
-    case DType::kFp32: return static_cast<const float*>(data)[index];
-    case DType::kE4m3: return E4m3::to_float(static_cast<const uint8_t*>(data)[index]);
-    case DType::kE5m2: return E5m2::to_float(static_cast<const uint8_t*>(data)[index]);
-    default: return std::numeric_limits<float>::quiet_NaN();
+    case DType::kBf16:
+      return bf16_to_float(static_cast<const uint16_t*>(data)[index]);
+    case DType::kFp16:
+      return fp16_to_float(static_cast<const uint16_t*>(data)[index]);
+    case DType::kFp32:
+      return static_cast<const float*>(data)[index];
+    case DType::kE4m3:
+      return E4m3::to_float(static_cast<const uint8_t*>(data)[index]);
+    case DType::kE5m2:
+      return E5m2::to_float(static_cast<const uint8_t*>(data)[index]);
+    default:
+      return std::numeric_limits<float>::quiet_NaN();
   }
 }
 inline void store_float(void* data, DType dtype, int64_t index, float value) {
   switch (dtype) {
-    case DType::kBf16: static_cast<uint16_t*>(data)[index] = float_to_bf16(value); break;
-    case DType::kFp16: static_cast<uint16_t*>(data)[index] = float_to_fp16(value); break;
-    case DType::kFp32: static_cast<float*>(data)[index] = value; break;
-    case DType::kE4m3: static_cast<uint8_t*>(data)[index] = static_cast<uint8_t>(E4m3::from_float(value)); break;
-    case DType::kE5m2: static_cast<uint8_t*>(data)[index] = static_cast<uint8_t>(E5m2::from_float(value)); break;
-    default: break;
+    case DType::kBf16:
+      static_cast<uint16_t*>(data)[index] = float_to_bf16(value);
+      break;
+    case DType::kFp16:
+      static_cast<uint16_t*>(data)[index] = float_to_fp16(value);
+      break;
+    case DType::kFp32:
+      static_cast<float*>(data)[index] = value;
+      break;
+    case DType::kE4m3:
+      static_cast<uint8_t*>(data)[index] = static_cast<uint8_t>(E4m3::from_float(value));
+      break;
+    case DType::kE5m2:
+      static_cast<uint8_t*>(data)[index] = static_cast<uint8_t>(E5m2::from_float(value));
+      break;
+    default:
+      break;
   }
 }
 // Element `index` of an int32 or int64 tensor.

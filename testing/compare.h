@@ -10,11 +10,11 @@
 namespace hyla::testing {
 
 struct Difference {
-  double rel_l2 = 0;            // |got - want| / |want|; of an all-zero `want`: |got|
-  double max_abs = 0;           // largest |got - want|
-  double max_over_rms = 0;      // max_abs / rms(want); of an all-zero `want`: max_abs
-  size_t worst = 0;             // where max_abs is
-  size_t kind_mismatches = 0;   // NaN or infinity on one side only
+  double rel_l2 = 0;           // |got - want| / |want|; of an all-zero `want`: |got|
+  double max_abs = 0;          // largest |got - want|
+  double max_over_rms = 0;     // max_abs / rms(want); of an all-zero `want`: max_abs
+  size_t worst = 0;            // where max_abs is
+  size_t kind_mismatches = 0;  // NaN or infinity on one side only
   bool within(double rel_l2_limit, double max_over_rms_limit) const {
     return kind_mismatches == 0 && rel_l2 <= rel_l2_limit && max_over_rms <= max_over_rms_limit;
   }

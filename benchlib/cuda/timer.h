@@ -19,10 +19,10 @@ struct CudaTiming {
 };
 
 struct CudaTimerOptions {
-  int rotation = 1;           // distinct buffers: a graph holds a multiple of it
-  int replays = 11;           // measured, after two that are not
-  double graph_target_ms = 4; // length of a graph
-  int most_calls = 64;        // in one graph
+  int rotation = 1;            // distinct buffers: a graph holds a multiple of it
+  int replays = 11;            // measured, after two that are not
+  double graph_target_ms = 4;  // length of a graph
+  int most_calls = 64;         // in one graph
 };
 
 // Fails with the first error of `enqueue` or of the runtime; kUnsupported in a build without CUDA.

@@ -29,7 +29,8 @@ void solve(const extend::Args& a) {
 }
 void spoil(const TensorView& t, int64_t index) { store_float(t.data, t.dtype, index, load_float(t.data, t.dtype, index) + 10); }
 
-const char* const kKda[] = {"B=2,T=70,H=2,HV=4,D=64,checkpoints=64", "seqlens=5+0+130+64,H=3,D=64,checkpoints=64", "T=33,H=1,D=64,gate=unbounded", "T=20,H=1,D=64,gate=given"};
+const char* const kKda[] = {"B=2,T=70,H=2,HV=4,D=64,checkpoints=64", "seqlens=5+0+130+64,H=3,D=64,checkpoints=64", "T=33,H=1,D=64,gate=unbounded",
+                            "T=20,H=1,D=64,gate=given"};
 TEST(Check, AcceptsTheOraclesOwnResultAndNoPoison) {
   for (const char* text : kKda) {
     const KdaCase c = make_inputs(parse_kda_shape(text).value());
@@ -53,8 +54,8 @@ TEST(Check, SeesASpoiltValueInAnyKdaResult) {
   }
 }
 
-const char* const kExtend[] = {"n=40,prefix=30,Hq=4,Hkv=2,D=64", "batch=3,n=9,prefix=20,Hq=2,Hkv=1,Lq=96,Lv=64,latent=1,page_size=4", "n=33,Hq=2,Hkv=2,D=64,window=7,sinks=1,cap=20",
-                               "batch=2,n=1,prefix=50,Hq=1,Hkv=1,D=64,window=10,dtype=fp16"};
+const char* const kExtend[] = {"n=40,prefix=30,Hq=4,Hkv=2,D=64", "batch=3,n=9,prefix=20,Hq=2,Hkv=1,Lq=96,Lv=64,latent=1,page_size=4",
+                               "n=33,Hq=2,Hkv=2,D=64,window=7,sinks=1,cap=20", "batch=2,n=1,prefix=50,Hq=1,Hkv=1,D=64,window=10,dtype=fp16"};
 TEST(Check, SampledRowsAgreeWithTheWholeProblem) {
   for (const char* text : kExtend) {
     const ExtendCase c = make_inputs(parse_extend_shape(text).value());

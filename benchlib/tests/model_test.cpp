@@ -15,7 +15,8 @@ int64_t counted_pairs(int64_t n, int64_t prefix, int64_t window) {
 TEST(Model, PairsAreExact) {
   for (const int64_t n : {0, 1, 2, 7, 20})
     for (const int64_t prefix : {0, 1, 5, 30})
-      for (const int64_t window : {-1, 0, 1, 5, 6, 19, 24, 25, 49, 100}) EXPECT_EQ(allowed_pairs(n, prefix, window), counted_pairs(n, prefix, window)) << n << " " << prefix << " " << window;
+      for (const int64_t window : {-1, 0, 1, 5, 6, 19, 24, 25, 49, 100})
+        EXPECT_EQ(allowed_pairs(n, prefix, window), counted_pairs(n, prefix, window)) << n << " " << prefix << " " << window;
 }
 
 TEST(Model, AttentionFlopIsTheFieldsFormula) {

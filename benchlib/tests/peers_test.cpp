@@ -17,7 +17,8 @@ TEST(Peers, ServeTheirOwnKindOfDeviceOnly) {
   const Peers peers = recorded();
   DeviceCaps caps;
   caps.kind = DeviceKind::kCuda;
-  for (const auto& [name, serves] : {std::pair("h200", true), {"NVIDIA H200", true}, {"NVIDIA H200 NVL", true}, {"NVIDIA H100", false}, {"b200", false}, {"gh200x", false}}) {
+  for (const auto& [name, serves] :
+       {std::pair("h200", true), {"NVIDIA H200", true}, {"NVIDIA H200 NVL", true}, {"NVIDIA H100", false}, {"b200", false}, {"gh200x", false}}) {
     caps.name = name;
     EXPECT_EQ(peers.serve(caps), serves) << name;
   }

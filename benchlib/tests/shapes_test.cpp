@@ -29,8 +29,17 @@ TEST(Shapes, ExtendKeys) {
 }
 
 TEST(Shapes, ErrorsNameTheKey) {
-  for (const auto& [text, named] : {std::pair("T=x", "T"), {"T=-1", "T"}, {"B=0", "B"}, {"Q=1", "Q=1"}, {"T", "'T'"}, {"", "''"}, {"gate=open", "gate"},
-                                    {"T=99999999999999999999", "T"}, {"checkpoints=32", "checkpoints"}, {"B=2,seqlens=1+2", "B"}, {"T=1,", "''"}}) {
+  for (const auto& [text, named] : {std::pair("T=x", "T"),
+                                    {"T=-1", "T"},
+                                    {"B=0", "B"},
+                                    {"Q=1", "Q=1"},
+                                    {"T", "'T'"},
+                                    {"", "''"},
+                                    {"gate=open", "gate"},
+                                    {"T=99999999999999999999", "T"},
+                                    {"checkpoints=32", "checkpoints"},
+                                    {"B=2,seqlens=1+2", "B"},
+                                    {"T=1,", "''"}}) {
     const auto s = parse_kda_shape(text);
     ASSERT_FALSE(s.ok()) << text;
     EXPECT_NE(s.status().message().find(named), std::string::npos) << s.status().message();

@@ -7,12 +7,12 @@
 #include "hyla/hyla_c.h"
 
 static int failures = 0;
-#define CHECK(condition)                                                \
-  do {                                                                  \
-    if (!(condition)) {                                                 \
-      printf("%s:%d: failed: %s\n", __FILE__, __LINE__, #condition);    \
-      ++failures;                                                       \
-    }                                                                   \
+#define CHECK(condition)                                             \
+  do {                                                               \
+    if (!(condition)) {                                              \
+      printf("%s:%d: failed: %s\n", __FILE__, __LINE__, #condition); \
+      ++failures;                                                    \
+    }                                                                \
   } while (0)
 
 static double noise(unsigned* state) {

@@ -35,7 +35,8 @@ std::string data(const char* name) { return std::string(HYLA_TEST_DATA) + "/" + 
 class CommandLine : public ::testing::Test {
  protected:
   CommandLine() {
-    folder_ = std::filesystem::path(::testing::TempDir()) / ("hyla_cli_" + std::to_string(getpid()) + ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    folder_ = std::filesystem::path(::testing::TempDir()) /
+              ("hyla_cli_" + std::to_string(getpid()) + ::testing::UnitTest::GetInstance()->current_test_info()->name());
     std::filesystem::create_directories(folder_);
   }
   ~CommandLine() override { std::filesystem::remove_all(folder_); }
@@ -60,12 +61,13 @@ class CommandLine : public ::testing::Test {
 TEST_F(CommandLine, HelpDocumentsCommandsAndExitCodes) {
   const Answer help = hyla_command("--help");
   EXPECT_EQ(help.code, 0);
-  for (const char* part : {"info", "demo", "run", "check", "plan", "sweep", "Exit codes", "1 a result failed its check"}) EXPECT_TRUE(contains(help, part)) << part;
+  for (const char* part : {"info", "demo", "run", "check", "plan", "sweep", "Exit codes", "1 a result failed its check"})
+    EXPECT_TRUE(contains(help, part)) << part;
 }
 
 TEST_F(CommandLine, WrongUseIsExitCode2) {
-  for (const char* arguments : {"", "nothing", "check", "plan kda", "run kda --in x", "check --backend tpu x", "plan kda --shape T=x", "plan kda --shape T=8 --device h300",
-                                "sweep kda --preset nothing"})
+  for (const char* arguments : {"", "nothing", "check", "plan kda", "run kda --in x", "check --backend tpu x", "plan kda --shape T=x",
+                                "plan kda --shape T=8 --device h300", "sweep kda --preset nothing"})
     EXPECT_EQ(hyla_command(arguments).code, 2) << arguments;
 }
 
@@ -106,7 +108,8 @@ TEST_F(CommandLine, PlansForEveryDevice) {
 }
 
 TEST_F(CommandLine, ChecksTheReferenceFiles) {
-  const Answer answer = hyla_command("check --backend cpu --json " + data("kda_vectors.safetensors") + " " + data("extend_vectors.safetensors") + " " + data("kda_layer_text.safetensors"));
+  const Answer answer = hyla_command("check --backend cpu --json " + data("kda_vectors.safetensors") + " " + data("extend_vectors.safetensors") + " " +
+                                     data("kda_layer_text.safetensors"));
   EXPECT_EQ(answer.code, 0) << answer.text;
   const json results = json::parse(answer.text);
   ASSERT_EQ(results.size(), 12u);
@@ -125,8 +128,9 @@ TEST_F(CommandLine, ChecksTheReferenceFiles) {
 }
 
 TEST_F(CommandLine, ATamperedResultFailsWithExitCode1) {
-  for (const auto& [source, tensor] : {std::pair("extend_vectors.safetensors", "tree/output"), std::pair("extend_vectors.safetensors", "d512/lse"),
-                                       std::pair("kda_vectors.safetensors", "gate_given/final_state"), std::pair("kda_vectors.safetensors", "unbounded/checkpoints")}) {
+  for (const auto& [source, tensor] :
+       {std::pair("extend_vectors.safetensors", "tree/output"), std::pair("extend_vectors.safetensors", "d512/lse"),
+        std::pair("kda_vectors.safetensors", "gate_given/final_state"), std::pair("kda_vectors.safetensors", "unbounded/checkpoints")}) {
     std::vector<char> bytes;
     const std::string path = changed(source, [&, name = tensor](auto& tensors, auto&) {
       TensorView& t = tensors.at(name);
@@ -239,14 +243,46 @@ json sample_record() {
   for (const int B : {1, 8})
     for (int T = 64; T <= 16384; T *= 2) {
       const double ms = 0.01 + T * B * 4e-6;
-      rows.push_back({{"op", "kda"}, {"shape", {{"B", B}, {"T", T}, {"H", 16}, {"HV", 16}, {"K", 128}, {"V", 128}, {"seqlens", nullptr}, {"gate", "bounded"}}},
-                      {"variant", "sm90_chunk"}, {"plan", "sm90_chunk </script><!-- segments=3"}, {"graph_ms", ms}, {"call_ms", ms * 1.1}, {"spread", 0.01}, {"rel_l2", 0.003},
-                      {"tolerance", 0.006}, {"pass", true}, {"peers", {{"fla", {{"graph_ms", T == 64 ? ms / 2 : ms * 3}}}}}});
+      rows.push_back({{"op", "kda"},
+                      {"shape", {{"B", B}, {"T", T}, {"H", 16}, {"HV", 16}, {"K", 128}, {"V", 128}, {"seqlens", nullptr}, {"gate", "bounded"}}},
+                      {"variant", "sm90_chunk"},
+                      {"plan", "sm90_chunk </script><!-- segments=3"},
+                      {"graph_ms", ms},
+                      {"call_ms", ms * 1.1},
+                      {"spread", 0.01},
+                      {"rel_l2", 0.003},
+                      {"tolerance", 0.006},
+                      {"pass", true},
+                      {"peers", {{"fla", {{"graph_ms", T == 64 ? ms / 2 : ms * 3}}}}}});
     }
-  rows.push_back({{"op", "extend"}, {"shape", {{"batch", 1}, {"n", 1024}, {"prefix", 0}, {"Hq", 16}, {"Hkv", 8}, {"Lq", 128}, {"Lv", 128}, {"page_size", 1}, {"window", -1}, {"dtype", "bf16"}, {"features", json::array()}}},
-                  {"variant", "sm90_fa"}, {"plan", "sm90_fa"}, {"rel_l2", 0.1}, {"tolerance", 0.004}, {"pass", false}, {"peers", json::object()}});
-  return {{"device", "NVIDIA H200"}, {"driver", "580"}, {"commit", "0123456789abcdef"}, {"dirty", false}, {"date", "2026-12-01"}, {"versions", {{"hyla", "0.1.0"}}}, {"sm_count", 132},
-          {"ceilings", {{"copy_tbs", 4.26}, {"gemm_tflops", 682.0}}}, {"rows", rows}};
+  rows.push_back({{"op", "extend"},
+                  {"shape",
+                   {{"batch", 1},
+                    {"n", 1024},
+                    {"prefix", 0},
+                    {"Hq", 16},
+                    {"Hkv", 8},
+                    {"Lq", 128},
+                    {"Lv", 128},
+                    {"page_size", 1},
+                    {"window", -1},
+                    {"dtype", "bf16"},
+                    {"features", json::array()}}},
+                  {"variant", "sm90_fa"},
+                  {"plan", "sm90_fa"},
+                  {"rel_l2", 0.1},
+                  {"tolerance", 0.004},
+                  {"pass", false},
+                  {"peers", json::object()}});
+  return {{"device", "NVIDIA H200"},
+          {"driver", "580"},
+          {"commit", "0123456789abcdef"},
+          {"dirty", false},
+          {"date", "2026-12-01"},
+          {"versions", {{"hyla", "0.1.0"}}},
+          {"sm_count", 132},
+          {"ceilings", {{"copy_tbs", 4.26}, {"gemm_tflops", 682.0}}},
+          {"rows", rows}};
 }
 
 TEST_F(CommandLine, ReportIsOnePageThatLoadsNothing) {
@@ -270,15 +306,16 @@ TEST_F(CommandLine, ReportIsDrawnInABrowser) {
   if (browser.empty()) GTEST_SKIP() << "no Chromium";
   std::ofstream(file("results.json")) << sample_record().dump();
   ASSERT_EQ(hyla_command("report " + file("results.json") + " -o " + file("report.html")).code, 0);
-  const std::string command = "timeout 120 " + browser + " --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir=" + file("profile") + " --window-size=390,800 --dump-dom file://" +
-                              file("report.html") + " 2>/dev/null";
+  const std::string command = "timeout 120 " + browser + " --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir=" + file("profile") +
+                              " --window-size=390,800 --dump-dom file://" + file("report.html") + " 2>/dev/null";
   std::string dom;
   FILE* pipe = popen(command.c_str(), "r");
   char buffer[4096];
   while (const size_t count = std::fread(buffer, 1, sizeof buffer, pipe)) dom.append(buffer, count);
   ASSERT_EQ(pclose(pipe), 0);
   EXPECT_NE(dom.find("data-drawn=\"yes\""), std::string::npos) << "a script error stopped the page";
-  for (const char* part : {"Kimi Delta Attention", "class=\"slower\"", "0.50 !", "3.00", "class=\"failed\"", "memory floor", "tensor floor", "Roofline", "relative L2", "slower in 2"})
+  for (const char* part : {"Kimi Delta Attention", "class=\"slower\"", "0.50 !", "3.00", "class=\"failed\"", "memory floor", "tensor floor", "Roofline",
+                           "relative L2", "slower in 2"})
     EXPECT_NE(dom.find(part), std::string::npos) << part;
   EXPECT_EQ(dom.find("\"NaN"), std::string::npos);
 }
@@ -295,7 +332,8 @@ TEST_F(CommandLine, BackendsThatAreAbsentAreSaidSo) {
 TEST_F(CommandLine, DemoRunsTheCapturedLayer) {
   const Answer answer = hyla_command("demo --backend cpu");
   EXPECT_EQ(answer.code, 0) << answer.text;
-  for (const char* part : {"KDA prefill", "Extend attention", "A KDA layer that read English text", "Kimi", "Gemma"}) EXPECT_TRUE(contains(answer, part)) << part;
+  for (const char* part : {"KDA prefill", "Extend attention", "A KDA layer that read English text", "Kimi", "Gemma"})
+    EXPECT_TRUE(contains(answer, part)) << part;
   EXPECT_FALSE(contains(answer, "FAILED")) << answer.text;
 }
 

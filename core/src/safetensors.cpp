@@ -11,13 +11,11 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::pair<const char*, DType> kNames[] = {{"BF16", DType::kBf16}, {"F16", DType::kFp16}, {"F32", DType::kFp32},
+constexpr std::pair<const char*, DType> kNames[] = {{"BF16", DType::kBf16},    {"F16", DType::kFp16},     {"F32", DType::kFp32},
                                                     {"F8_E4M3", DType::kE4m3}, {"F8_E5M2", DType::kE5m2}, {"I32", DType::kI32},
-                                                    {"I64", DType::kI64}, {"U8", DType::kU8}, {"BOOL", DType::kBool}};
+                                                    {"I64", DType::kI64},      {"U8", DType::kU8},        {"BOOL", DType::kBool}};
 
-Status io_error(std::string what, std::string expected, std::string got) {
-  return Status(Code::kIo, std::move(what), std::move(expected), std::move(got));
-}
+Status io_error(std::string what, std::string expected, std::string got) { return Status(Code::kIo, std::move(what), std::move(expected), std::move(got)); }
 
 // Rejects keys that occur twice in one object: nlohmann-json would keep the last one silently.
 class DuplicateKeys {
@@ -158,8 +156,7 @@ Result<TensorView> SafetensorsFile::tensor(const std::string& name) const {
   return it->second;
 }
 
-Status write_safetensors(const std::string& path, const std::map<std::string, TensorView>& tensors,
-                         const std::map<std::string, std::string>& metadata) {
+Status write_safetensors(const std::string& path, const std::map<std::string, TensorView>& tensors, const std::map<std::string, std::string>& metadata) {
   json root = json::object();
   if (!metadata.empty()) root["__metadata__"] = metadata;
   uint64_t offset = 0;
@@ -169,8 +166,8 @@ Status write_safetensors(const std::string& path, const std::map<std::string, Te
     if (!t.defined() || !is_contiguous(t)) return Status::invalid(name, "a contiguous tensor", describe(t));
     const auto* known = std::find_if(std::begin(kNames), std::end(kNames), [dtype = t.dtype](auto& k) { return k.second == dtype; });
     const uint64_t bytes = static_cast<uint64_t>(t.numel() * size_of(t.dtype));
-    root[name] = {{"dtype", known->first}, {"shape", std::vector<int64_t>(t.shape.begin(), t.shape.begin() + t.rank)},
-                  {"data_offsets", {offset, offset + bytes}}};
+    root[name] = {
+        {"dtype", known->first}, {"shape", std::vector<int64_t>(t.shape.begin(), t.shape.begin() + t.rank)}, {"data_offsets", {offset, offset + bytes}}};
     offset += bytes;
   }
   std::string header = root.dump(-1, ' ', false, json::error_handler_t::replace);

@@ -4,13 +4,20 @@ namespace hyla {
 
 const char* to_string(Code code) {
   switch (code) {
-    case Code::kOk: return "ok";
-    case Code::kInvalidArgument: return "invalid argument";
-    case Code::kUnsupported: return "unsupported";
-    case Code::kWorkspace: return "workspace";
-    case Code::kPlanMismatch: return "plan mismatch";
-    case Code::kDevice: return "device error";
-    case Code::kIo: return "input/output error";
+    case Code::kOk:
+      return "ok";
+    case Code::kInvalidArgument:
+      return "invalid argument";
+    case Code::kUnsupported:
+      return "unsupported";
+    case Code::kWorkspace:
+      return "workspace";
+    case Code::kPlanMismatch:
+      return "plan mismatch";
+    case Code::kDevice:
+      return "device error";
+    case Code::kIo:
+      return "input/output error";
   }
   return "unknown code";
 }

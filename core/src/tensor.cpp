@@ -14,36 +14,47 @@ constexpr int64_t kMostElements = int64_t{1} << 48;
 int64_t size_of(DType dtype) {
   switch (dtype) {
     case DType::kBf16:
-    case DType::kFp16: return 2;
+    case DType::kFp16:
+      return 2;
     case DType::kFp32:
-    case DType::kI32: return 4;
-    case DType::kI64: return 8;
+    case DType::kI32:
+      return 4;
+    case DType::kI64:
+      return 8;
     case DType::kE4m3:
     case DType::kE5m2:
     case DType::kU8:
-    case DType::kBool: return 1;
+    case DType::kBool:
+      return 1;
   }
   return 0;
 }
 
 const char* to_string(DType dtype) {
   switch (dtype) {
-    case DType::kBf16: return "bf16";
-    case DType::kFp16: return "fp16";
-    case DType::kFp32: return "fp32";
-    case DType::kE4m3: return "e4m3";
-    case DType::kE5m2: return "e5m2";
-    case DType::kI32: return "int32";
-    case DType::kI64: return "int64";
-    case DType::kU8: return "u8";
-    case DType::kBool: return "bool";
+    case DType::kBf16:
+      return "bf16";
+    case DType::kFp16:
+      return "fp16";
+    case DType::kFp32:
+      return "fp32";
+    case DType::kE4m3:
+      return "e4m3";
+    case DType::kE5m2:
+      return "e5m2";
+    case DType::kI32:
+      return "int32";
+    case DType::kI64:
+      return "int64";
+    case DType::kU8:
+      return "u8";
+    case DType::kBool:
+      return "bool";
   }
   return "unknown dtype";
 }
 
-std::string to_string(Device device) {
-  return device.kind == DeviceKind::kCpu ? "cpu" : "cuda:" + std::to_string(device.index);
-}
+std::string to_string(Device device) { return device.kind == DeviceKind::kCpu ? "cpu" : "cuda:" + std::to_string(device.index); }
 
 int64_t TensorView::numel() const {
   if (!defined()) return 0;
@@ -95,8 +106,7 @@ Result<int64_t> checked_numel(const std::string& argument, const int64_t* shape,
   int64_t n = 1;
   bool empty = false;
   for (int i = 0; i < rank; ++i) {
-    if (shape[i] < 0)
-      return Status::invalid(argument + ".shape[" + std::to_string(i) + "]", "an extent >= 0", std::to_string(shape[i]));
+    if (shape[i] < 0) return Status::invalid(argument + ".shape[" + std::to_string(i) + "]", "an extent >= 0", std::to_string(shape[i]));
     empty |= shape[i] == 0;
     if (__builtin_mul_overflow(n, std::max<int64_t>(shape[i], 1), &n) || n > kMostElements)
       return Status::invalid(argument, "a product of extents up to 2^48, far within int64", "more at dimension " + std::to_string(i));
@@ -111,8 +121,7 @@ Status check_view(const std::string& argument, const TensorView& t) {
   auto numel = checked_numel(argument, t.shape.data(), t.rank);
   if (!numel.ok()) return numel.status();
   for (int i = 0; i < t.rank; ++i)
-    if (t.stride[i] < 0)
-      return Status::invalid(argument + ".stride[" + std::to_string(i) + "]", "a stride >= 0", std::to_string(t.stride[i]));
+    if (t.stride[i] < 0) return Status::invalid(argument + ".stride[" + std::to_string(i) + "]", "a stride >= 0", std::to_string(t.stride[i]));
   if (numel.value() == 0) return {};
   int64_t last = 0;  // offset of the last element
   for (int i = 0; i < t.rank; ++i) {
@@ -124,8 +133,7 @@ Status check_view(const std::string& argument, const TensorView& t) {
     return Status::invalid(argument, "an extent in memory within int64", "more than 2^63 bytes");
   if (t.data == nullptr) return Status::invalid(argument + ".data", "a pointer to " + describe(t), "null");
   if (reinterpret_cast<uintptr_t>(t.data) % size_of(t.dtype) != 0)
-    return Status::invalid(argument + ".data", "alignment to its element size of " + std::to_string(size_of(t.dtype)) + " bytes",
-                           "a misaligned pointer");
+    return Status::invalid(argument + ".data", "alignment to its element size of " + std::to_string(size_of(t.dtype)) + " bytes", "a misaligned pointer");
   return {};
 }
 

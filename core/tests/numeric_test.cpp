@@ -21,16 +21,18 @@ void expect_round_trip(uint32_t count, ToFloat to_float, FromFloat from_float) {
 }
 
 TEST(Numeric, EveryValueOfEveryFormatSurvives) {
-  expect_round_trip(1u << 16, [](uint32_t b) { return bf16_to_float(static_cast<uint16_t>(b)); }, [](float f) { return float_to_bf16(f); });
-  expect_round_trip(1u << 16, [](uint32_t b) { return fp16_to_float(static_cast<uint16_t>(b)); }, [](float f) { return float_to_fp16(f); });
+  expect_round_trip(
+      1u << 16, [](uint32_t b) { return bf16_to_float(static_cast<uint16_t>(b)); }, [](float f) { return float_to_bf16(f); });
+  expect_round_trip(
+      1u << 16, [](uint32_t b) { return fp16_to_float(static_cast<uint16_t>(b)); }, [](float f) { return float_to_fp16(f); });
   expect_round_trip(1u << 16, Half::to_float, Half::from_float);
   expect_round_trip(1u << 8, E4m3::to_float, E4m3::from_float);
   expect_round_trip(1u << 8, E5m2::to_float, E5m2::from_float);
 }
 
 TEST(Numeric, RoundsToNearestEven) {
-  EXPECT_EQ(bf16_to_float(float_to_bf16(1.0f + 0x1p-8f)), 1.0f);                 // a tie goes to the even mantissa
-  EXPECT_EQ(bf16_to_float(float_to_bf16(1.0f + 3 * 0x1p-8f)), 1.0f + 0x1p-6f);   // the other tie goes up
+  EXPECT_EQ(bf16_to_float(float_to_bf16(1.0f + 0x1p-8f)), 1.0f);                // a tie goes to the even mantissa
+  EXPECT_EQ(bf16_to_float(float_to_bf16(1.0f + 3 * 0x1p-8f)), 1.0f + 0x1p-6f);  // the other tie goes up
   EXPECT_EQ(bf16_to_float(float_to_bf16(std::nextafter(1.0f + 0x1p-8f, 2.0f))), 1.0f + 0x1p-7f);
   EXPECT_EQ(Half::to_float(Half::from_float(1.0f + 0x1p-11f)), 1.0f);
   EXPECT_EQ(E4m3::to_float(E4m3::from_float(1.0625f)), 1.0f);

@@ -26,8 +26,11 @@ TEST(Safetensors, WritesAndReadsBack) {
   std::vector<uint8_t> b = {7, 8, 9};
   std::vector<int64_t> c = {-1};
   const std::string path = temporary("hyla_round_trip.safetensors");
-  const Status written = write_safetensors(path, {{"x/b", contiguous(b.data(), DType::kBool, {3})}, {"x/a", contiguous(a.data(), DType::kFp32, {2, 3})},
-                                                  {"c", contiguous(c.data(), DType::kI64, {1})}, {"empty", contiguous(nullptr, DType::kBf16, {0, 4})}},
+  const Status written = write_safetensors(path,
+                                           {{"x/b", contiguous(b.data(), DType::kBool, {3})},
+                                            {"x/a", contiguous(a.data(), DType::kFp32, {2, 3})},
+                                            {"c", contiguous(c.data(), DType::kI64, {1})},
+                                            {"empty", contiguous(nullptr, DType::kBf16, {0, 4})}},
                                            {{"x", R"({"scale": 1})"}});
   ASSERT_TRUE(written.ok()) << written.message();
   const auto file = SafetensorsFile::read(path);

@@ -5,9 +5,7 @@
 
 namespace hyla::dev {
 
-__device__ __forceinline__ uint32_t smem_addr(const void* p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-}
+__device__ __forceinline__ uint32_t smem_addr(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
 
 // One transaction barrier in shared memory. Phases alternate 0, 1, 0, ...; a fresh barrier completes phase 0 first, so a
 // consumer waits for parity 0 and a producer that finds all slots free waits for parity 1.
@@ -17,9 +15,7 @@ struct Barrier {
   __device__ __forceinline__ void init(uint32_t arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(smem_addr(this)), "r"(arrivals) : "memory");
   }
-  __device__ __forceinline__ void arrive() {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(smem_addr(this)) : "memory");
-  }
+  __device__ __forceinline__ void arrive() { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(smem_addr(this)) : "memory"); }
   __device__ __forceinline__ void arrive_expect_tx(uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(smem_addr(this)), "r"(bytes) : "memory");
   }
@@ -32,11 +28,10 @@ struct Barrier {
   }
   __device__ __forceinline__ bool try_wait(uint32_t parity) {
     uint32_t done;
-    asm volatile(
-        "{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}\n"
-        : "=r"(done)
-        : "r"(smem_addr(this)), "r"(parity)
-        : "memory");
+    asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}\n"
+                 : "=r"(done)
+                 : "r"(smem_addr(this)), "r"(parity)
+                 : "memory");
     return done != 0;
   }
   __device__ __forceinline__ void wait(uint32_t parity) {
@@ -46,8 +41,7 @@ struct Barrier {
       if (try_wait(parity)) return;
     __trap();
 #else
-    while (!try_wait(parity)) {
-    }
+    while (!try_wait(parity)) {}
 #endif
   }
 };
@@ -70,11 +64,7 @@ struct RingState {
   }
 };
 
-__device__ __forceinline__ void named_sync(int id, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-__device__ __forceinline__ void named_arrive(int id, int threads) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
+__device__ __forceinline__ void named_sync(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+__device__ __forceinline__ void named_arrive(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 
 }  // namespace hyla::dev

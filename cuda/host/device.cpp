@@ -16,12 +16,8 @@ struct KnownName {
   const char* word;
   const char* device;
 };
-constexpr std::array<KnownName, 6> kKnownNames{{{"H200", "h200"},
-                                                {"H100", "h100"},
-                                                {"A100", "a100"},
-                                                {"RTX 4090", "rtx4090"},
-                                                {"RTX PRO 6000", "rtx-pro-6000"},
-                                                {"B200", "b200"}}};
+constexpr std::array<KnownName, 6> kKnownNames{
+    {{"H200", "h200"}, {"H100", "h100"}, {"A100", "a100"}, {"RTX 4090", "rtx4090"}, {"RTX PRO 6000", "rtx-pro-6000"}, {"B200", "b200"}}};
 
 Status read_attribute(int device, cudaDeviceAttr attribute, int& value) {
   return cuda::check(cudaDeviceGetAttribute(&value, attribute, device), "cudaDeviceGetAttribute");
@@ -74,8 +70,7 @@ Result<DeviceCaps> query_device(Device device) {
   if (device.kind == DeviceKind::kCpu) return find_device("cpu");
   const int count = cuda_device_count();
   if (device.index < 0 || device.index >= count)
-    return Status::invalid("device", "cuda:0 to cuda:" + std::to_string(count - 1) + (count == 0 ? " (no CUDA device was found)" : ""),
-                           to_string(device));
+    return Status::invalid("device", "cuda:0 to cuda:" + std::to_string(count - 1) + (count == 0 ? " (no CUDA device was found)" : ""), to_string(device));
   constexpr int kCached = 16;  // the driver's answer takes a millisecond
   static std::mutex mutex;
   static std::array<std::optional<DeviceCaps>, kCached> cache;

@@ -45,8 +45,7 @@ Status prepare_launch(const void* kernel, const char* name, const LaunchConfig& 
   std::lock_guard lock(mutex);
   int64_t& limit = granted[{kernel, device}];
   if (config.smem_bytes <= limit) return {};
-  HYLA_RETURN_IF_ERROR(check(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(config.smem_bytes)), name));
+  HYLA_RETURN_IF_ERROR(check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(config.smem_bytes)), name));
   limit = config.smem_bytes;
   return {};
 }

@@ -52,8 +52,7 @@ void compute(const Args& args, Plan plan_for, Run run) {
 }
 void compute(const hyla::kda::Args& args) {
   compute(
-      args, [](const auto& a, const auto& c) { return hyla::kda::plan(a, c); },
-      [](const auto& p, const auto& a, auto w) { return hyla::kda::run(p, a, w); });
+      args, [](const auto& a, const auto& c) { return hyla::kda::plan(a, c); }, [](const auto& p, const auto& a, auto w) { return hyla::kda::run(p, a, w); });
 }
 void compute(const hyla::extend::Args& args) {
   compute(

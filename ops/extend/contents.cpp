@@ -12,9 +12,11 @@ int64_t at(const TensorView& t, int64_t i) { return load_index(t.data, t.dtype, 
 Status check_indptr(const char* name, const TensorView& t, int64_t limit, const char* limit_source) {
   if (at(t, 0) < 0) return Status::invalid(fmt::format("{}[0]", name), "an offset >= 0", std::to_string(at(t, 0)));
   for (int64_t i = 1; i < t.shape[0]; ++i)
-    if (at(t, i) < at(t, i - 1)) return Status::invalid(fmt::format("{}[{}]", name, i), fmt::format("at least {} (= {}[{}])", at(t, i - 1), name, i - 1), std::to_string(at(t, i)));
+    if (at(t, i) < at(t, i - 1))
+      return Status::invalid(fmt::format("{}[{}]", name, i), fmt::format("at least {} (= {}[{}])", at(t, i - 1), name, i - 1), std::to_string(at(t, i)));
   const int64_t last = t.shape[0] - 1;
-  if (at(t, last) > limit) return Status::invalid(fmt::format("{}[{}]", name, last), fmt::format("at most {} (= {})", limit, limit_source), std::to_string(at(t, last)));
+  if (at(t, last) > limit)
+    return Status::invalid(fmt::format("{}[{}]", name, last), fmt::format("at most {} (= {})", limit, limit_source), std::to_string(at(t, last)));
   return {};
 }
 
@@ -27,7 +29,8 @@ Status check_mask(const Args& args, const Problem& p, int64_t i) {
   int64_t row, size, end;
   if (__builtin_add_overflow(prefix + rows, offset, &row) || __builtin_mul_overflow(rows, row, &size) || __builtin_add_overflow(start, size, &end) ||
       end > args.custom_mask.shape[0])
-    return Status::invalid("custom_mask.shape[0]", fmt::format("room for request {}: {} rows of {} columns from offset {}", i, rows, prefix + rows + offset, start),
+    return Status::invalid("custom_mask.shape[0]",
+                           fmt::format("room for request {}: {} rows of {} columns from offset {}", i, rows, prefix + rows + offset, start),
                            std::to_string(args.custom_mask.shape[0]));
   return {};
 }
@@ -47,10 +50,8 @@ Status check_contents(const Args& args) {
       return Status::invalid(fmt::format("kv_indices[{}]", j), fmt::format("a slot of the pool, 0 to {}", p.slots - 1), std::to_string(slot));
   for (int64_t i = 0; i < p.batch; ++i) {
     const int64_t rows = at(args.qo_indptr, i + 1) - at(args.qo_indptr, i), prefix = at(args.kv_indptr, i + 1) - at(args.kv_indptr, i);
-    if (rows > p.max_extend)
-      return Status::invalid("max_extend", fmt::format("at least {} (request {})", rows, i), std::to_string(p.max_extend));
-    if (prefix > p.max_prefix)
-      return Status::invalid("max_prefix", fmt::format("at least {} (request {})", prefix, i), std::to_string(p.max_prefix));
+    if (rows > p.max_extend) return Status::invalid("max_extend", fmt::format("at least {} (request {})", rows, i), std::to_string(p.max_extend));
+    if (prefix > p.max_prefix) return Status::invalid("max_prefix", fmt::format("at least {} (request {})", prefix, i), std::to_string(p.max_prefix));
     if (p.has_mask) HYLA_RETURN_IF_ERROR(check_mask(args, p, i));
   }
   return {};

@@ -12,7 +12,8 @@ namespace {
 
 Status check_kind(const Problem& problem, const DeviceCaps& caps) {
   if (problem.device.kind == caps.kind) return {};
-  return Status::invalid("device", caps.kind == DeviceKind::kCpu ? "tensors on the CPU, where this plan runs" : fmt::format("CUDA tensors, for a plan on {}", caps.name),
+  return Status::invalid("device",
+                         caps.kind == DeviceKind::kCpu ? "tensors on the CPU, where this plan runs" : fmt::format("CUDA tensors, for a plan on {}", caps.name),
                          to_string(problem.device));
 }
 

@@ -12,8 +12,8 @@ namespace {
 
 constexpr int64_t kMaxHeadDim = 576, kHeadDimStep = 8;
 
-using std::to_string;
 using hyla::to_string;
+using std::to_string;
 
 Status invalid(std::string argument, std::string expected, std::string got) {
   return Status::invalid(std::move(argument), std::move(expected), std::move(got));
@@ -63,17 +63,14 @@ Status check_head_dim(const std::string& name, int64_t dim) {
   return invalid(name, fmt::format("a head dimension that is a multiple of {} from {} to {}", kHeadDimStep, kHeadDimStep, kMaxHeadDim), to_string(dim));
 }
 
-Status check_finite(const char* name, float value) {
-  return std::isfinite(value) ? Status{} : invalid(name, "a finite number", fmt::format("{}", value));
-}
+Status check_finite(const char* name, float value) { return std::isfinite(value) ? Status{} : invalid(name, "a finite number", fmt::format("{}", value)); }
 Status check_scale(const char* name, float value) {
   return std::isfinite(value) && value > 0 ? Status{} : invalid(name, "a finite number > 0", fmt::format("{}", value));
 }
 
 Status check_pool(const char* name, const TensorView& t, const Problem& p, int64_t head_dim, const char* dim_source, Device device) {
   HYLA_RETURN_IF_ERROR(check_view(name, t));
-  if (t.rank != 3 && t.rank != 4)
-    return invalid(name, fmt::format("rank 3 [slots, Hkv, {0}] or rank 4 [pages, page_size, Hkv, {0}]", head_dim), describe(t));
+  if (t.rank != 3 && t.rank != 4) return invalid(name, fmt::format("rank 3 [slots, Hkv, {0}] or rank 4 [pages, page_size, Hkv, {0}]", head_dim), describe(t));
   if (t.dtype != p.dtype && !is_fp8(t.dtype))
     return invalid(fmt::format("{}.dtype", name), fmt::format("{} (= q.dtype), e4m3 or e5m2", to_string(p.dtype)), to_string(t.dtype));
   HYLA_RETURN_IF_ERROR(check_extent(name, t, t.rank - 2, p.Hkv, "k.shape[1]"));
@@ -105,9 +102,18 @@ Status check_outputs(const Args& args) {
   const struct {
     const char* name;
     const TensorView& view;
-  } inputs[] = {{"q", args.q}, {"k", args.k}, {"v", args.v}, {"k_buffer", args.k_buffer}, {"v_buffer", args.v_buffer}, {"qo_indptr", args.qo_indptr},
-                {"kv_indptr", args.kv_indptr}, {"kv_indices", args.kv_indices}, {"custom_mask", args.custom_mask}, {"mask_indptr", args.mask_indptr},
-                {"window_kv_offsets", args.window_kv_offsets}, {"sinks", args.sinks}};
+  } inputs[] = {{"q", args.q},
+                {"k", args.k},
+                {"v", args.v},
+                {"k_buffer", args.k_buffer},
+                {"v_buffer", args.v_buffer},
+                {"qo_indptr", args.qo_indptr},
+                {"kv_indptr", args.kv_indptr},
+                {"kv_indices", args.kv_indices},
+                {"custom_mask", args.custom_mask},
+                {"mask_indptr", args.mask_indptr},
+                {"window_kv_offsets", args.window_kv_offsets},
+                {"sinks", args.sinks}};
   for (const auto& input : inputs) {
     if (overlap(args.out, input.view)) return invalid("out", "memory apart from every input", fmt::format("an overlap with {}", input.name));
     if (overlap(args.lse, input.view)) return invalid("lse", "memory apart from every input", fmt::format("an overlap with {}", input.name));
@@ -186,8 +192,7 @@ Result<Problem> make_problem(const Args& args) {
       return invalid("custom_mask.dtype", "u8 or bool", to_string(args.custom_mask.dtype));
     HYLA_RETURN_IF_ERROR(check_inner("custom_mask", args.custom_mask));
     HYLA_RETURN_IF_ERROR(check_device("custom_mask", args.custom_mask, p.device));
-    if (!args.mask_indptr.defined())
-      return invalid("mask_indptr", fmt::format("int32 or int64 [{}] beside custom_mask", p.batch + 1), "absent");
+    if (!args.mask_indptr.defined()) return invalid("mask_indptr", fmt::format("int32 or int64 [{}] beside custom_mask", p.batch + 1), "absent");
     HYLA_RETURN_IF_ERROR(check_index("mask_indptr", args.mask_indptr, p.batch + 1, "qo_indptr.shape[0]", p.device));
     p.skip_prefix_custom_mask = args.skip_prefix_custom_mask;
   } else if (args.mask_indptr.defined()) {
@@ -248,8 +253,8 @@ Status check_problem(const Problem& p) {
   const struct {
     const char* name;
     int64_t value;
-  } counts[] = {{"n", p.n}, {"batch", p.batch}, {"slots", p.slots}, {"prefix_capacity", p.prefix_capacity}, {"max_extend", p.max_extend},
-                {"max_prefix", p.max_prefix}};
+  } counts[] = {
+      {"n", p.n}, {"batch", p.batch}, {"slots", p.slots}, {"prefix_capacity", p.prefix_capacity}, {"max_extend", p.max_extend}, {"max_prefix", p.max_prefix}};
   for (const auto& count : counts)
     if (count.value < 0) return invalid(count.name, "a count >= 0", to_string(count.value));
   if (p.page_size < 1) return invalid("page_size", "a page size >= 1", to_string(p.page_size));

@@ -14,15 +14,13 @@ py::PlanCache<Problem, Plan> g_plans;
 }  // namespace
 
 void bind(nb::module_& m) {
-  py::bind_call<Call, Plan>(m, "ExtendCall", "ExtendPlan",
-                            [](const Plan& p, const Args& a, Workspace w, Stream s) { return run(p, a, w, s); });
+  py::bind_call<Call, Plan>(m, "ExtendCall", "ExtendPlan", [](const Plan& p, const Args& a, Workspace w, Stream s) { return run(p, a, w, s); });
   m.def(
       "extend_call",
-      [](nb::handle q, nb::handle k, nb::handle v, nb::handle k_buffer, nb::handle v_buffer, nb::handle qo_indptr, nb::handle kv_indptr,
-         nb::handle kv_indices, int64_t max_extend, int64_t max_prefix, nb::handle custom_mask, nb::handle mask_indptr, bool skip_prefix_custom_mask,
-         nb::handle window_kv_offsets, nb::handle sinks, nb::handle out, nb::handle lse, bool causal, int64_t sliding_window, double sm_scale,
-         double logit_cap, double k_scale, double v_scale, int64_t xai_temperature_len, bool skip_prefix, bool skip_extend,
-         const std::string& variant, int splits, bool debug_checks) {
+      [](nb::handle q, nb::handle k, nb::handle v, nb::handle k_buffer, nb::handle v_buffer, nb::handle qo_indptr, nb::handle kv_indptr, nb::handle kv_indices,
+         int64_t max_extend, int64_t max_prefix, nb::handle custom_mask, nb::handle mask_indptr, bool skip_prefix_custom_mask, nb::handle window_kv_offsets,
+         nb::handle sinks, nb::handle out, nb::handle lse, bool causal, int64_t sliding_window, double sm_scale, double logit_cap, double k_scale,
+         double v_scale, int64_t xai_temperature_len, bool skip_prefix, bool skip_extend, const std::string& variant, int splits, bool debug_checks) {
         Call call;
         Args& a = call.args;
         a.q = py::to_view(q), a.k = py::to_view(k), a.v = py::to_view(v), a.k_buffer = py::to_view(k_buffer), a.v_buffer = py::to_view(v_buffer);
@@ -43,8 +41,7 @@ void bind(nb::module_& m) {
       nb::arg("kv_indices"), nb::arg("max_extend"), nb::arg("max_prefix"), nb::arg("custom_mask").none(), nb::arg("mask_indptr").none(),
       nb::arg("skip_prefix_custom_mask"), nb::arg("window_kv_offsets").none(), nb::arg("sinks").none(), nb::arg("out"), nb::arg("lse").none(),
       nb::arg("causal"), nb::arg("sliding_window"), nb::arg("sm_scale"), nb::arg("logit_cap"), nb::arg("k_scale"), nb::arg("v_scale"),
-      nb::arg("xai_temperature_len"), nb::arg("skip_prefix"), nb::arg("skip_extend"), nb::arg("variant"), nb::arg("splits"),
-      nb::arg("debug_checks"));
+      nb::arg("xai_temperature_len"), nb::arg("skip_prefix"), nb::arg("skip_extend"), nb::arg("variant"), nb::arg("splits"), nb::arg("debug_checks"));
   m.def("extend_variants", &variants);
 }
 

@@ -71,7 +71,8 @@ struct Keys {
 };
 Keys gather(const Args& a, const Row& r, int64_t kv_head) {
   const int64_t Lq = a.q.shape[2], Lv = a.v.shape[2], count = r.prefix + r.rows;
-  Keys keys{std::vector<float>(static_cast<size_t>(count * Lq)), std::vector<float>(static_cast<size_t>(count * Lv)), std::vector<double>(static_cast<size_t>(count))};
+  Keys keys{std::vector<float>(static_cast<size_t>(count * Lq)), std::vector<float>(static_cast<size_t>(count * Lv)),
+            std::vector<double>(static_cast<size_t>(count))};
   for (int64_t key = 0; key < count; ++key) {
     float* k = keys.k.data() + key * Lq;
     float* v = keys.v.data() + key * Lv;

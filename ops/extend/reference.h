@@ -8,8 +8,8 @@
 namespace hyla::extend {
 
 struct ReferenceResult {
-  std::vector<double> out;  // [n, Hq, Lv]; rows that belong to no request hold NaN
-  std::vector<double> lse;  // [n, Hq]; the same
+  std::vector<double> out;         // [n, Hq, Lv]; rows that belong to no request hold NaN
+  std::vector<double> lse;         // [n, Hq]; the same
   std::vector<double> score_size;  // [n, Hq]: largest |q| |k| over the keys seen, scaled like the scores: what a rounding error of 1 in their terms amounts to
 };
 

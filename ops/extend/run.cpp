@@ -24,7 +24,8 @@ Status check_workspace(const Plan& plan, const Args& args, Workspace workspace) 
   };
   if (plan.workspace_bytes == 0) return {};
   if (workspace.data == nullptr) return error("workspace.data", fmt::format("{} bytes", plan.workspace_bytes), "null");
-  if (workspace.bytes < plan.workspace_bytes) return error("workspace.bytes", fmt::format("at least {}", plan.workspace_bytes), std::to_string(workspace.bytes));
+  if (workspace.bytes < plan.workspace_bytes)
+    return error("workspace.bytes", fmt::format("at least {}", plan.workspace_bytes), std::to_string(workspace.bytes));
   if (reinterpret_cast<uintptr_t>(workspace.data) % WorkspaceLayout::kAlignment != 0)
     return error("workspace.data", fmt::format("alignment to {} bytes", WorkspaceLayout::kAlignment), "a misaligned pointer");
   const TensorView scratch = contiguous(workspace.data, DType::kU8, {static_cast<int64_t>(plan.workspace_bytes)}, plan.problem.device);

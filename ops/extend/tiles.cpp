@@ -110,8 +110,15 @@ Result<TileConfig> choose_mma_sync_tile(const Problem& p, const DeviceCaps& caps
     for (const int n : kKeys)
       for (int stages = 3; stages >= 1; --stages)
         for (const int columns : {1, 2, 4}) {
-          TileConfig t{.mma = Mma::kMmaSync, .Lq = static_cast<int>(p.Lq), .Lv = static_cast<int>(p.Lv), .v_aliases_k = p.v_aliases_k,
-                       .fp8_pool = size_of(p.pool) == 1, .m = m, .n = n, .stages = stages, .column_splits = columns};
+          TileConfig t{.mma = Mma::kMmaSync,
+                       .Lq = static_cast<int>(p.Lq),
+                       .Lv = static_cast<int>(p.Lv),
+                       .v_aliases_k = p.v_aliases_k,
+                       .fp8_pool = size_of(p.pool) == 1,
+                       .m = m,
+                       .n = n,
+                       .stages = stages,
+                       .column_splits = columns};
           t.window = p.sliding_window >= 0, t.cap = p.logit_cap > 0, t.mask = p.has_mask;
           if (m / 16 * columns > 16) continue;  // warps of a block
           if (Status status = check_tile(t, caps); !status.ok()) {

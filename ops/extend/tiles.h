@@ -20,8 +20,8 @@ struct TileConfig {
   bool fp8_pool = false;     // a raw stage beside the converted ones
   int m = 128, n = 128;      // query rows and keys
   int stages = 2;
-  int column_splits = 1;     // warpgroups (wgmma) or warps (mma.sync) that share a row block's output columns
-  int p_buffers = 0;         // weights kept in shared memory; 0: in registers
+  int column_splits = 1;        // warpgroups (wgmma) or warps (mma.sync) that share a row block's output columns
+  int p_buffers = 0;            // weights kept in shared memory; 0: in registers
   bool q_in_registers = false;  // mma.sync only
   bool window = false, cap = false, mask = false;
   std::string str() const;  // "128x128 stages=2"

@@ -108,7 +108,8 @@ Status check_gate(const Args& a, Problem& p) {
       if (p.has_A_log) return invalid("A_log", "absent (the log decay is given)", describe(a.A_log));
       if (p.has_dt_bias) return invalid("dt_bias", "absent (the log decay is given)", describe(a.dt_bias));
       break;
-    default: return invalid("gate", "kBounded, kUnbounded or kGiven", to_string(static_cast<int>(a.gate)));
+    default:
+      return invalid("gate", "kBounded, kUnbounded or kGiven", to_string(static_cast<int>(a.gate)));
   }
   if (p.has_A_log) {
     HYLA_RETURN_IF_ERROR(check_rank("A_log", a.A_log, 1, "[HV]"));
@@ -205,9 +206,18 @@ Status check_outputs(const Args& a) {
     const TensorView& view;
   };
   const Named outputs[] = {{"out", a.out}, {"final_state", a.final_state}, {"checkpoints", a.checkpoints}};
-  const Named inputs[] = {{"q", a.q}, {"k", a.k}, {"v", a.v}, {"g", a.g}, {"beta", a.beta}, {"A_log", a.A_log}, {"dt_bias", a.dt_bias},
-                          {"cu_seqlens", a.cu_seqlens}, {"initial_state", a.initial_state}, {"state_indices", a.state_indices},
-                          {"has_initial_state", a.has_initial_state}, {"checkpoint_offsets", a.checkpoint_offsets},
+  const Named inputs[] = {{"q", a.q},
+                          {"k", a.k},
+                          {"v", a.v},
+                          {"g", a.g},
+                          {"beta", a.beta},
+                          {"A_log", a.A_log},
+                          {"dt_bias", a.dt_bias},
+                          {"cu_seqlens", a.cu_seqlens},
+                          {"initial_state", a.initial_state},
+                          {"state_indices", a.state_indices},
+                          {"has_initial_state", a.has_initial_state},
+                          {"checkpoint_offsets", a.checkpoint_offsets},
                           {"checkpoint_indices", a.checkpoint_indices}};
   for (const Named& o : outputs) {
     if (!o.view.defined()) continue;
@@ -226,11 +236,11 @@ Status check_outputs(const Args& a) {
 
 Result<Problem> make_problem(const Args& a) {
   Problem p;
-  for (const auto& [name, t] : {std::pair("A_log", &a.A_log), std::pair("dt_bias", &a.dt_bias), std::pair("cu_seqlens", &a.cu_seqlens),
-                                std::pair("initial_state", &a.initial_state), std::pair("state_indices", &a.state_indices),
-                                std::pair("has_initial_state", &a.has_initial_state), std::pair("final_state", &a.final_state),
-                                std::pair("checkpoints", &a.checkpoints), std::pair("checkpoint_offsets", &a.checkpoint_offsets),
-                                std::pair("checkpoint_indices", &a.checkpoint_indices)})
+  for (const auto& [name, t] :
+       {std::pair("A_log", &a.A_log), std::pair("dt_bias", &a.dt_bias), std::pair("cu_seqlens", &a.cu_seqlens), std::pair("initial_state", &a.initial_state),
+        std::pair("state_indices", &a.state_indices), std::pair("has_initial_state", &a.has_initial_state), std::pair("final_state", &a.final_state),
+        std::pair("checkpoints", &a.checkpoints), std::pair("checkpoint_offsets", &a.checkpoint_offsets),
+        std::pair("checkpoint_indices", &a.checkpoint_indices)})
     if (t->rank < 0) return invalid(fmt::format("{}.rank", name), "0 (absent) or more", to_string(t->rank));
   HYLA_RETURN_IF_ERROR(check_rank("q", a.q, 4, "[B, T, H, K]"));
   p.device = a.q.device;
@@ -276,7 +286,12 @@ Status check_problem(const Problem& p) {
   const struct {
     const char* name;
     int64_t value;
-  } counts[] = {{"B", p.B}, {"T", p.T}, {"N", p.N}, {"max_seqlen", p.max_seqlen}, {"slots", p.slots}, {"checkpoint_rows", p.checkpoint_rows},
+  } counts[] = {{"B", p.B},
+                {"T", p.T},
+                {"N", p.N},
+                {"max_seqlen", p.max_seqlen},
+                {"slots", p.slots},
+                {"checkpoint_rows", p.checkpoint_rows},
                 {"checkpoint_slots_per_seq", p.checkpoint_slots_per_seq}};
   for (const auto& count : counts)
     if (count.value < 0) return invalid(count.name, "a count >= 0", to_string(count.value));

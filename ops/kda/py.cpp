@@ -22,15 +22,14 @@ Gate gate_from(const std::string& name) {
 }  // namespace
 
 void bind(nb::module_& m) {
-  py::bind_call<Call, Plan>(m, "KdaCall", "KdaPlan",
-                            [](const Plan& p, const Args& a, Workspace w, Stream s) { return run(p, a, w, s); });
+  py::bind_call<Call, Plan>(m, "KdaCall", "KdaPlan", [](const Plan& p, const Args& a, Workspace w, Stream s) { return run(p, a, w, s); });
   m.def(
       "kda_call",
       [](nb::handle q, nb::handle k, nb::handle v, nb::handle g, nb::handle beta, nb::handle A_log, nb::handle dt_bias, nb::handle cu_seqlens,
          int64_t max_seqlen, nb::handle initial_state, nb::handle state_indices, nb::handle has_initial_state, int64_t lowest_valid_slot,
-         nb::handle final_state, bool state_v_first, nb::handle checkpoints, nb::handle checkpoint_offsets, nb::handle checkpoint_indices,
-         nb::handle out, const std::string& gate, double lower_bound, bool qk_l2norm, bool beta_is_logits, bool beta_doubled, double scale,
-         const std::string& variant, int splits, bool debug_checks) {
+         nb::handle final_state, bool state_v_first, nb::handle checkpoints, nb::handle checkpoint_offsets, nb::handle checkpoint_indices, nb::handle out,
+         const std::string& gate, double lower_bound, bool qk_l2norm, bool beta_is_logits, bool beta_doubled, double scale, const std::string& variant,
+         int splits, bool debug_checks) {
         Call call;
         Args& a = call.args;
         a.q = py::to_view(q), a.k = py::to_view(k), a.v = py::to_view(v), a.g = py::to_view(g), a.beta = py::to_view(beta);
@@ -48,12 +47,11 @@ void bind(nb::module_& m) {
         call.plan = g_plans.find(problem, variant, splits, [&] { return plan(problem, py::caps_of(problem.device), options); });
         return call;
       },
-      nb::arg("q"), nb::arg("k"), nb::arg("v"), nb::arg("g"), nb::arg("beta"), nb::arg("A_log").none(), nb::arg("dt_bias").none(),
-      nb::arg("cu_seqlens").none(), nb::arg("max_seqlen"), nb::arg("initial_state").none(), nb::arg("state_indices").none(),
-      nb::arg("has_initial_state").none(), nb::arg("lowest_valid_slot"), nb::arg("final_state").none(), nb::arg("state_v_first"),
-      nb::arg("checkpoints").none(), nb::arg("checkpoint_offsets").none(), nb::arg("checkpoint_indices").none(), nb::arg("out"), nb::arg("gate"),
-      nb::arg("lower_bound"), nb::arg("qk_l2norm"), nb::arg("beta_is_logits"), nb::arg("beta_doubled"), nb::arg("scale"), nb::arg("variant"),
-      nb::arg("splits"), nb::arg("debug_checks"));
+      nb::arg("q"), nb::arg("k"), nb::arg("v"), nb::arg("g"), nb::arg("beta"), nb::arg("A_log").none(), nb::arg("dt_bias").none(), nb::arg("cu_seqlens").none(),
+      nb::arg("max_seqlen"), nb::arg("initial_state").none(), nb::arg("state_indices").none(), nb::arg("has_initial_state").none(),
+      nb::arg("lowest_valid_slot"), nb::arg("final_state").none(), nb::arg("state_v_first"), nb::arg("checkpoints").none(),
+      nb::arg("checkpoint_offsets").none(), nb::arg("checkpoint_indices").none(), nb::arg("out"), nb::arg("gate"), nb::arg("lower_bound"), nb::arg("qk_l2norm"),
+      nb::arg("beta_is_logits"), nb::arg("beta_doubled"), nb::arg("scale"), nb::arg("variant"), nb::arg("splits"), nb::arg("debug_checks"));
   m.def("kda_variants", &variants);
 }
 

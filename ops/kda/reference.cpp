@@ -115,7 +115,8 @@ ReferenceResult reference(const Args& a) {
                           (!a.has_initial_state.defined() || a.has_initial_state.as<uint8_t>()[n * a.has_initial_state.stride[0]] != 0);
       if (starts)
         for (int64_t k = 0; k < K; ++k)
-          for (int64_t v = 0; v < V; ++v) S[k * V + v] = v_first ? value_at(a.initial_state, s.state_row, h, v, k) : value_at(a.initial_state, s.state_row, h, k, v);
+          for (int64_t v = 0; v < V; ++v)
+            S[k * V + v] = v_first ? value_at(a.initial_state, s.state_row, h, v, k) : value_at(a.initial_state, s.state_row, h, k, v);
       for (int64_t i = 0; i < s.length; ++i) {
         const int64_t t = s.begin + i;
         double* out = &result.out[((s.batch * T + t) * HV + h) * V];

@@ -24,15 +24,23 @@ Status check_workspace(const Plan& plan, const Args& args, Workspace workspace) 
   };
   if (plan.workspace_bytes == 0) return {};
   if (workspace.data == nullptr) return error("workspace.data", fmt::format("{} bytes", plan.workspace_bytes), "null");
-  if (workspace.bytes < plan.workspace_bytes) return error("workspace.bytes", fmt::format("at least {}", plan.workspace_bytes), std::to_string(workspace.bytes));
+  if (workspace.bytes < plan.workspace_bytes)
+    return error("workspace.bytes", fmt::format("at least {}", plan.workspace_bytes), std::to_string(workspace.bytes));
   if (reinterpret_cast<uintptr_t>(workspace.data) % WorkspaceLayout::kAlignment != 0)
     return error("workspace.data", fmt::format("alignment to {} bytes", WorkspaceLayout::kAlignment), "a misaligned pointer");
   const TensorView scratch = contiguous(workspace.data, DType::kU8, {static_cast<int64_t>(plan.workspace_bytes)}, plan.problem.device);
   const struct {
     const char* name;
     const TensorView& view;
-  } tensors[] = {{"out", args.out}, {"final_state", args.final_state}, {"checkpoints", args.checkpoints}, {"initial_state", args.initial_state},
-                {"q", args.q}, {"k", args.k}, {"v", args.v}, {"g", args.g}, {"beta", args.beta}};
+  } tensors[] = {{"out", args.out},
+                 {"final_state", args.final_state},
+                 {"checkpoints", args.checkpoints},
+                 {"initial_state", args.initial_state},
+                 {"q", args.q},
+                 {"k", args.k},
+                 {"v", args.v},
+                 {"g", args.g},
+                 {"beta", args.beta}};
   for (const auto& t : tensors)
     if (overlap(scratch, t.view)) return error("workspace.data", "memory apart from every tensor", fmt::format("an overlap with {}", t.name));
   return {};

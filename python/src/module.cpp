@@ -36,9 +36,7 @@ NB_MODULE(_hyla, m) {
     for (const auto& caps : known_devices()) names.push_back(caps.name);
     return names;
   });
-  m.def("device_name", [](const std::string& kind, int index) {
-    return py::caps_of(kind == "cuda" ? Device{DeviceKind::kCuda, index} : Device{}).name;
-  });
+  m.def("device_name", [](const std::string& kind, int index) { return py::caps_of(kind == "cuda" ? Device{DeviceKind::kCuda, index} : Device{}).name; });
 
   kda::bind(m);
   extend::bind(m);

@@ -17,9 +17,9 @@ struct Torch {
     PyObject* modules = PyImport_GetModuleDict();
     PyObject* torch = PyDict_GetItemString(modules, "torch");
     if (!torch) return false;
-    const std::pair<const char*, DType> names[] = {{"bfloat16", DType::kBf16}, {"float16", DType::kFp16}, {"float32", DType::kFp32},
+    const std::pair<const char*, DType> names[] = {{"bfloat16", DType::kBf16},      {"float16", DType::kFp16},     {"float32", DType::kFp32},
                                                    {"float8_e4m3fn", DType::kE4m3}, {"float8_e5m2", DType::kE5m2}, {"int32", DType::kI32},
-                                                   {"int64", DType::kI64}, {"uint8", DType::kU8}, {"bool", DType::kBool}};
+                                                   {"int64", DType::kI64},          {"uint8", DType::kU8},         {"bool", DType::kBool}};
     for (int i = 0; i < 9; ++i) dtypes[i] = {PyObject_GetAttrString(torch, names[i].first), names[i].second};
     tensor = PyObject_GetAttrString(torch, "Tensor");
     return tensor != nullptr;
@@ -28,9 +28,9 @@ struct Torch {
 Torch g_torch;
 
 DType dtype_from_name(const std::string& name) {
-  static const std::map<std::string, DType> names{
-      {"bfloat16", DType::kBf16}, {"float16", DType::kFp16}, {"float32", DType::kFp32}, {"float8_e4m3fn", DType::kE4m3}, {"float8_e5m2", DType::kE5m2},
-      {"int32", DType::kI32},     {"int64", DType::kI64},    {"uint8", DType::kU8},     {"bool", DType::kBool}};
+  static const std::map<std::string, DType> names{{"bfloat16", DType::kBf16},      {"float16", DType::kFp16},     {"float32", DType::kFp32},
+                                                  {"float8_e4m3fn", DType::kE4m3}, {"float8_e5m2", DType::kE5m2}, {"int32", DType::kI32},
+                                                  {"int64", DType::kI64},          {"uint8", DType::kU8},         {"bool", DType::kBool}};
   auto it = names.find(name);
   if (it == names.end()) throw nb::type_error(("hyla takes bf16, fp16, fp32, fp8, int32, int64, uint8 and bool arrays, got dtype " + name).c_str());
   return it->second;

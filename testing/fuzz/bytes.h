@@ -25,25 +25,47 @@ class Bytes {
   }
   float real() {
     switch (byte() % 8) {
-      case 0: return 0.0f;
-      case 1: return -5.0f;
-      case 2: return 1.0f / 0.0f;
-      case 3: return 0.0f / 0.0f;
-      default: return static_cast<float>(static_cast<int8_t>(byte())) / 16.0f;
+      case 0:
+        return 0.0f;
+      case 1:
+        return -5.0f;
+      case 2:
+        return 1.0f / 0.0f;
+      case 3:
+        return 0.0f / 0.0f;
+      default:
+        return static_cast<float>(static_cast<int8_t>(byte())) / 16.0f;
     }
   }
   // `usual` with, at times, one thing changed.
   TensorView change(TensorView t) {
     switch (byte() % 24) {
-      case 0: t.rank = static_cast<int>(number()); break;
-      case 1: t.dtype = static_cast<DType>(byte() % 9); break;
-      case 2: t.shape[byte() % TensorView::kMaxRank] = number(); break;
-      case 3: t.stride[byte() % TensorView::kMaxRank] = number(); break;
-      case 4: t.data = nullptr; break;
-      case 5: t.data = static_cast<char*>(t.data) + byte(); break;
-      case 6: t.device = {static_cast<DeviceKind>(byte() % 2), static_cast<int>(number())}; break;
-      case 7: t.rank = 0; break;
-      default: break;
+      case 0:
+        t.rank = static_cast<int>(number());
+        break;
+      case 1:
+        t.dtype = static_cast<DType>(byte() % 9);
+        break;
+      case 2:
+        t.shape[byte() % TensorView::kMaxRank] = number();
+        break;
+      case 3:
+        t.stride[byte() % TensorView::kMaxRank] = number();
+        break;
+      case 4:
+        t.data = nullptr;
+        break;
+      case 5:
+        t.data = static_cast<char*>(t.data) + byte();
+        break;
+      case 6:
+        t.device = {static_cast<DeviceKind>(byte() % 2), static_cast<int>(number())};
+        break;
+      case 7:
+        t.rank = 0;
+        break;
+      default:
+        break;
     }
     return t;
   }

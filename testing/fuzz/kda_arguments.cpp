@@ -54,8 +54,7 @@ void check_consistent(const kda::Args& a, const kda::Problem& p) {
   if (p.gate == kda::Gate::kBounded) require(p.lower_bound >= -5.0f && p.lower_bound < 0.0f);
   if (p.gate == kda::Gate::kUnbounded) require(p.has_A_log);
   if (p.gate == kda::Gate::kGiven) require(!p.has_A_log && !p.has_dt_bias);
-  for (const TensorView* t : {&a.q, &a.k, &a.v, &a.g, &a.beta, &a.out, &a.initial_state, &a.final_state, &a.checkpoints})
-    fuzz::require_sound(*t, p.device);
+  for (const TensorView* t : {&a.q, &a.k, &a.v, &a.g, &a.beta, &a.out, &a.initial_state, &a.final_state, &a.checkpoints}) fuzz::require_sound(*t, p.device);
 }
 
 }  // namespace

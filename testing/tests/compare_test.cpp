@@ -12,9 +12,7 @@ namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInf = std::numeric_limits<float>::infinity();
 
-Difference difference(std::vector<float> got, std::vector<double> want) {
-  return compare(std::span<const float>(got), std::span<const double>(want));
-}
+Difference difference(std::vector<float> got, std::vector<double> want) { return compare(std::span<const float>(got), std::span<const double>(want)); }
 
 TEST(Compare, EqualArraysDoNotDiffer) {
   const Difference d = difference({1, -2, 3}, {1, -2, 3});

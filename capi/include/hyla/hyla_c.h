@@ -110,15 +110,13 @@ void hyla_kda_args_init(hyla_kda_args* args);
 typedef struct hyla_kda_plan hyla_kda_plan;
 /* HYLA_OK, or the reason why nothing here computes this. `options` may be null everywhere. */
 hyla_code hyla_kda_can_run(const hyla_kda_args* args, const hyla_caps* caps, const hyla_plan_options* options, hyla_error* error);
-hyla_code hyla_kda_plan_create(const hyla_kda_args* args, const hyla_caps* caps, const hyla_plan_options* options, hyla_kda_plan** plan,
-                               hyla_error* error);
+hyla_code hyla_kda_plan_create(const hyla_kda_args* args, const hyla_caps* caps, const hyla_plan_options* options, hyla_kda_plan** plan, hyla_error* error);
 const char* hyla_kda_plan_describe(const hyla_kda_plan* plan); /* one line; lives as long as the plan */
 const char* hyla_kda_plan_variant(const hyla_kda_plan* plan);
 size_t hyla_kda_plan_workspace_bytes(const hyla_kda_plan* plan);
 void hyla_kda_plan_free(hyla_kda_plan* plan); /* null is allowed */
 /* `workspace` is aligned to 256 bytes; `stream` is a cudaStream_t, ignored on the CPU. */
-hyla_code hyla_kda_run(const hyla_kda_plan* plan, const hyla_kda_args* args, void* workspace, size_t workspace_bytes, void* stream,
-                       hyla_error* error);
+hyla_code hyla_kda_run(const hyla_kda_plan* plan, const hyla_kda_args* args, void* workspace, size_t workspace_bytes, void* stream, hyla_error* error);
 hyla_code hyla_kda_check_contents(const hyla_kda_args* args, hyla_error* error);
 
 /* ---- Extend attention ---- */
@@ -150,8 +148,7 @@ const char* hyla_extend_plan_describe(const hyla_extend_plan* plan);
 const char* hyla_extend_plan_variant(const hyla_extend_plan* plan);
 size_t hyla_extend_plan_workspace_bytes(const hyla_extend_plan* plan);
 void hyla_extend_plan_free(hyla_extend_plan* plan);
-hyla_code hyla_extend_run(const hyla_extend_plan* plan, const hyla_extend_args* args, void* workspace, size_t workspace_bytes, void* stream,
-                          hyla_error* error);
+hyla_code hyla_extend_run(const hyla_extend_plan* plan, const hyla_extend_args* args, void* workspace, size_t workspace_bytes, void* stream, hyla_error* error);
 hyla_code hyla_extend_check_contents(const hyla_extend_args* args, hyla_error* error);
 
 #ifdef __cplusplus

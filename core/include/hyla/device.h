@@ -11,18 +11,18 @@
 namespace hyla {
 
 struct DeviceCaps {
-  std::string name;                 // "h200", or the driver's name of a queried device
+  std::string name;  // "h200", or the driver's name of a queried device
   DeviceKind kind = DeviceKind::kCpu;
-  int compute_capability = 0;       // 90 for Hopper; 0 for the CPU
-  int sm_count = 0;                 // multiprocessors; hardware threads for the CPU
-  int64_t smem_per_block = 0;       // bytes a block may opt in to
-  int64_t smem_per_sm = 0;          // bytes
+  int compute_capability = 0;  // 90 for Hopper; 0 for the CPU
+  int sm_count = 0;            // multiprocessors; hardware threads for the CPU
+  int64_t smem_per_block = 0;  // bytes a block may opt in to
+  int64_t smem_per_sm = 0;     // bytes
   int64_t registers_per_sm = 0;
   int64_t l2_bytes = 0;
-  double clock_ghz = 0;             // sustained under tensor load
-  double copy_tbs = 0;              // device-to-device copy, bytes read + written, TB/s
-  double tensor_flop_per_clock = 0; // dense bf16, per SM; for the CPU fp32 FLOP per core and clock
-  double graph_node_us = 0;         // marginal cost of one kernel in a replayed graph
+  double clock_ghz = 0;              // sustained under tensor load
+  double copy_tbs = 0;               // device-to-device copy, bytes read + written, TB/s
+  double tensor_flop_per_clock = 0;  // dense bf16, per SM; for the CPU fp32 FLOP per core and clock
+  double graph_node_us = 0;          // marginal cost of one kernel in a replayed graph
   bool operator==(const DeviceCaps&) const = default;
 };
 

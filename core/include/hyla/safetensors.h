@@ -33,7 +33,6 @@ class SafetensorsFile {
 };
 
 // Writes contiguous CPU tensors. Errors name the tensor or the file.
-Status write_safetensors(const std::string& path, const std::map<std::string, TensorView>& tensors,
-                         const std::map<std::string, std::string>& metadata = {});
+Status write_safetensors(const std::string& path, const std::map<std::string, TensorView>& tensors, const std::map<std::string, std::string>& metadata = {});
 
 }  // namespace hyla

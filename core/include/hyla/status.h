@@ -66,8 +66,8 @@ class [[nodiscard]] Result {
 };
 
 // Returns from the enclosing function when `expr` is not ok.
-#define HYLA_RETURN_IF_ERROR(expr)                           \
-  do {                                                       \
+#define HYLA_RETURN_IF_ERROR(expr)                                                     \
+  do {                                                                                 \
     if (::hyla::Status hyla_status_ = (expr); !hyla_status_.ok()) return hyla_status_; \
   } while (0)
 

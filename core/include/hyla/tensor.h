@@ -12,7 +12,7 @@ namespace hyla {
 
 enum class DType : uint8_t { kBf16, kFp16, kFp32, kE4m3, kE5m2, kI32, kI64, kU8, kBool };
 
-int64_t size_of(DType dtype);  // bytes an element
+int64_t size_of(DType dtype);        // bytes an element
 const char* to_string(DType dtype);  // "bf16", "fp32", ...
 
 enum class DeviceKind : uint8_t { kCpu, kCuda };
@@ -48,8 +48,8 @@ TensorView contiguous(void* data, DType dtype, std::initializer_list<int64_t> sh
 TensorView contiguous(void* data, DType dtype, const int64_t* shape, int rank, Device device = {});
 
 bool is_contiguous(const TensorView& t);
-std::string shape_string(const TensorView& t);   // "[1, 130, 2, 128]"
-std::string describe(const TensorView& t);       // "bf16 [1, 130, 2, 128] on cuda:0", "absent"
+std::string shape_string(const TensorView& t);  // "[1, 130, 2, 128]"
+std::string describe(const TensorView& t);      // "bf16 [1, 130, 2, 128] on cuda:0", "absent"
 
 // Product of extents, or an error naming `argument` when it does not fit int64 or an extent is negative.
 Result<int64_t> checked_numel(const std::string& argument, const int64_t* shape, int rank);

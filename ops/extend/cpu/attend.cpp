@@ -35,9 +35,9 @@ struct Segment {
   PoolLayout k_at, v_at;
   const void* slots = nullptr;  // kv_indices; null: key j is row `base + j`
   DType slot_type = DType::kI64;
-  int64_t base = 0;             // first entry of kv_indices, or first row
-  int64_t position = 0;         // of key 0
-  float scale = 1;              // of the raw scores
+  int64_t base = 0;      // first entry of kv_indices, or first row
+  int64_t position = 0;  // of key 0
+  float scale = 1;       // of the raw scores
   bool prefix = false;
   bool v_aliases_k = false;
 };
@@ -65,8 +65,17 @@ class TileTask {
   int64_t head_of(int64_t row) const { return tile_.head * group_ + (tile_.first + row) % group_; }
 
   Segment prefix_segment() const {
-    return {args_.k_buffer, args_.v_buffer, pool_layout(args_.k_buffer), pool_layout(args_.v_buffer), args_.kv_indices.data, args_.kv_indices.dtype, r_.listed, 0,
-            p_.sm_scale * p_.k_scale, true, p_.v_aliases_k};
+    return {args_.k_buffer,
+            args_.v_buffer,
+            pool_layout(args_.k_buffer),
+            pool_layout(args_.v_buffer),
+            args_.kv_indices.data,
+            args_.kv_indices.dtype,
+            r_.listed,
+            0,
+            p_.sm_scale * p_.k_scale,
+            true,
+            p_.v_aliases_k};
   }
   Segment new_segment() const {
     const auto layout = [](const TensorView& t) { return PoolLayout{t.shape[0], 1, t.stride[0], t.stride[0], t.stride[1]}; };
@@ -143,9 +152,7 @@ class TileTask {
     const int64_t slot = load_index(segment.slots, segment.slot_type, segment.base + j);
     return slot >= 0 && slot < segment.k_at.slots ? slot : -1;
   }
-  int64_t offset_of(const PoolLayout& at, int64_t slot) const {
-    return slot / at.page_size * at.page + slot % at.page_size * at.token + tile_.head * at.head;
-  }
+  int64_t offset_of(const PoolLayout& at, int64_t slot) const { return slot / at.page_size * at.page + slot % at.page_size * at.token + tile_.head * at.head; }
 
   // Scale, cap, temperature.
   void transform(const Segment& segment, int64_t row, int64_t keys) {

@@ -24,11 +24,11 @@ constexpr Tile tile_of(int64_t Lq, int64_t Lv) {
 
 // One worker's buffers, all fp32, rows contiguous.
 struct Scratch {
-  float* q = nullptr;       // [m, Lq]
-  float* k = nullptr;       // [n, Lq]
-  float* v = nullptr;       // [n, Lv]
-  float* s = nullptr;       // [m, n]: scores, then weights
-  float* o = nullptr;       // [m, Lv]
+  float* q = nullptr;        // [m, Lq]
+  float* k = nullptr;        // [n, Lq]
+  float* v = nullptr;        // [n, Lv]
+  float* s = nullptr;        // [m, n]: scores, then weights
+  float* o = nullptr;        // [m, Lv]
   float* row_max = nullptr;  // [m]
   float* row_sum = nullptr;  // [m]
 };

@@ -39,11 +39,16 @@ void convert_fp8(const void* data, int64_t offset, int64_t count, float* to) {
 
 inline ConvertRow convert_row_of(DType dtype) {
   switch (dtype) {
-    case DType::kBf16: return detail::convert_bf16;
-    case DType::kFp16: return detail::convert_eigen<Eigen::half>;
-    case DType::kE4m3: return detail::convert_fp8<E4m3>;
-    case DType::kE5m2: return detail::convert_fp8<E5m2>;
-    default: return detail::copy_fp32;
+    case DType::kBf16:
+      return detail::convert_bf16;
+    case DType::kFp16:
+      return detail::convert_eigen<Eigen::half>;
+    case DType::kE4m3:
+      return detail::convert_fp8<E4m3>;
+    case DType::kE5m2:
+      return detail::convert_fp8<E5m2>;
+    default:
+      return detail::copy_fp32;
   }
 }
 

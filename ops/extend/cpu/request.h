@@ -8,9 +8,9 @@
 namespace hyla::extend::cpu {
 
 struct Request {
-  int64_t row = 0, rows = 0;        // of the packed new tokens
-  int64_t listed = 0, prefix = 0;   // first entry in kv_indices, and how many
-  int64_t mask = 0, mask_row = 0;   // first element of the mask (column 0 of query 0) and elements a query; columns are positions
+  int64_t row = 0, rows = 0;       // of the packed new tokens
+  int64_t listed = 0, prefix = 0;  // first entry in kv_indices, and how many
+  int64_t mask = 0, mask_row = 0;  // first element of the mask (column 0 of query 0) and elements a query; columns are positions
 };
 
 // Keys a query sees by position: prefix positions [prefix_begin, P) and new tokens [new_begin, new_end).

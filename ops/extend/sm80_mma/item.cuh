@@ -11,13 +11,13 @@ __device__ __forceinline__ int64_t read(Indices x, int64_t i) {
 }
 
 struct Item {
-  int request, head;            // KV head
-  int64_t row0, rows;           // first packed row (token * group + head in group) and packed rows of the request
-  int64_t token0, tokens;       // first row of q, new tokens
-  int64_t prefix0, prefix;      // first entry of kv_indices, prefix keys
+  int request, head;                                   // KV head
+  int64_t row0, rows;                                  // first packed row (token * group + head in group) and packed rows of the request
+  int64_t token0, tokens;                              // first row of q, new tokens
+  int64_t prefix0, prefix;                             // first entry of kv_indices, prefix keys
   int64_t prefix_lo, prefix_hi, extend_lo, extend_hi;  // keys that some row of the tile may see
-  int64_t prefix_tiles, tiles;  // key tiles: prefix first, then new keys
-  int64_t tile_begin, tile_end; // this part's
+  int64_t prefix_tiles, tiles;                         // key tiles: prefix first, then new keys
+  int64_t tile_begin, tile_end;                        // this part's
   int part, parts;
 };
 

@@ -18,12 +18,13 @@ __device__ __forceinline__ float temperature(const Params& p, int64_t position) 
 }
 
 struct RowInfo {
-  int64_t token;     // within the request; -1: no such row
-  float factor;      // temperature
+  int64_t token;  // within the request; -1: no such row
+  float factor;   // temperature
 };
 
 // May query token `q` see key `key` of the tile? (Loaded keys only.)
-__device__ __forceinline__ bool allowed(const Params& p, const Item& it, int64_t mask_base, int64_t mask_row, int64_t offset, bool prefix, int64_t q, int64_t key) {
+__device__ __forceinline__ bool allowed(const Params& p, const Item& it, int64_t mask_base, int64_t mask_row, int64_t offset, bool prefix, int64_t q,
+                                        int64_t key) {
   const int64_t position = it.prefix + q, key_position = prefix ? key : it.prefix + key;
   if (p.window >= 0 && key_position < position - p.window) return false;
   if (p.mask != nullptr) {
@@ -85,10 +86,18 @@ __device__ __forceinline__ void attend_item(const Params& p, const Item& it) {
   // Waits until load `load` is in shared memory, for all threads.
   auto arrive = [&] {
     switch (p.buffers) {  // loads issued after it: buffers - 1
-      case 1: dev::cp_async_wait<0>(); break;
-      case 2: dev::cp_async_wait<1>(); break;
-      case 3: dev::cp_async_wait<2>(); break;
-      default: dev::cp_async_wait<3>(); break;
+      case 1:
+        dev::cp_async_wait<0>();
+        break;
+      case 2:
+        dev::cp_async_wait<1>();
+        break;
+      case 3:
+        dev::cp_async_wait<2>();
+        break;
+      default:
+        dev::cp_async_wait<3>();
+        break;
     }
     __syncthreads();
   };
@@ -139,8 +148,8 @@ __device__ __forceinline__ void attend_item(const Params& p, const Item& it) {
         float x = s[j][e] * scale;
         if (p.cap_log2 > 0.0f) x = p.cap_log2 * tanh_exact(x);
         x *= rows[r].factor;
-        const bool seen = rows[r].token >= 0 && slots[column] >= 0 &&
-                          allowed(p, it, mask_base, mask_row, mask_offset, t.prefix, rows[r].token, t.first + column);
+        const bool seen =
+            rows[r].token >= 0 && slots[column] >= 0 && allowed(p, it, mask_base, mask_row, mask_offset, t.prefix, rows[r].token, t.first + column);
         s[j][e] = seen ? x : -INFINITY;
         if (p.mask != nullptr && seen) sSeen[column] = 1;
         top[r] = fmaxf(top[r], s[j][e]);

@@ -23,10 +23,14 @@ Status start(const Params& p, int64_t blocks, int64_t smem_bytes, int64_t merge_
 template <class T>
 Status start(const Params& p, int tile, int64_t blocks, int64_t smem_bytes, int64_t merge_rows, Stream stream) {
   switch (tile) {
-    case 0: return start<T, 0>(p, blocks, smem_bytes, merge_rows, stream);
-    case 1: return start<T, 1>(p, blocks, smem_bytes, merge_rows, stream);
-    case 2: return start<T, 2>(p, blocks, smem_bytes, merge_rows, stream);
-    default: return start<T, 3>(p, blocks, smem_bytes, merge_rows, stream);
+    case 0:
+      return start<T, 0>(p, blocks, smem_bytes, merge_rows, stream);
+    case 1:
+      return start<T, 1>(p, blocks, smem_bytes, merge_rows, stream);
+    case 2:
+      return start<T, 2>(p, blocks, smem_bytes, merge_rows, stream);
+    default:
+      return start<T, 3>(p, blocks, smem_bytes, merge_rows, stream);
   }
 }
 

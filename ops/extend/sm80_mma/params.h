@@ -28,14 +28,14 @@ struct Params {
   bool aliased;    // V is K's first columns: one load serves both
   bool aligned16;  // 16-byte copies
   bool causal, skip_prefix_mask, skip_prefix, skip_extend;
-  int64_t window, temperature_len;  // -1: off
+  int64_t window, temperature_len;   // -1: off
   float scale_extend, scale_prefix;  // to log2 units, or to the cap's argument when cap > 0
   float cap_log2;                    // cap * log2(e); 0: off
   float v_scale;
   int buffers, splits;
-  int64_t m_tiles;        // per request and KV head, from max_extend
-  float* partial_out;     // [rows * heads, splits, Lv]
-  float* partial_lse;     // [rows * heads, splits], log2 units
+  int64_t m_tiles;     // per request and KV head, from max_extend
+  float* partial_out;  // [rows * heads, splits, Lv]
+  float* partial_lse;  // [rows * heads, splits], log2 units
 };
 
 }  // namespace hyla::extend::sm80_mma

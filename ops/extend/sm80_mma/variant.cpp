@@ -149,13 +149,11 @@ Status run_here(const Plan& plan, const Args& args, Workspace workspace, Stream 
   HYLA_RETURN_IF_ERROR(guard.status());
   Params params = params_of(plan, args);
   place(plan.problem, plan.splits, workspace.data, &params.partial_out, &params.partial_lse);
-  return launch(params, static_cast<int>(plan.tuning[0]), plan.problem.dtype == DType::kFp16, plan.tuning[1], plan.smem_bytes,
-                plan.problem.n * plan.problem.Hq, stream);
+  return launch(params, static_cast<int>(plan.tuning[0]), plan.problem.dtype == DType::kFp16, plan.tuning[1], plan.smem_bytes, plan.problem.n * plan.problem.Hq,
+                stream);
 }
 #else
-Status run_here(const Plan&, const Args&, Workspace, Stream) {
-  return Status::unsupported("variant", "a library built with CUDA", kName);
-}
+Status run_here(const Plan&, const Args&, Workspace, Stream) { return Status::unsupported("variant", "a library built with CUDA", kName); }
 #endif
 
 }  // namespace

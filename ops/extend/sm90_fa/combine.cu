@@ -47,8 +47,7 @@ __device__ __forceinline__ void combine_row(const Params& p, const SplitTile& t,
     if (kLv % 64 != 0 && lane + 32 * j >= kLv / 2) continue;
     out[lane + 32 * j] = Element::pack(acc[j].x * inverse, acc[j].y * inverse);
   }
-  if (p.lse != nullptr && lane == 0)
-    p.lse[token * p.lse_row + q_head * p.lse_head] = sum > 0.0f ? (shift + log2f(sum)) * 0.693147181f : -INFINITY;
+  if (p.lse != nullptr && lane == 0) p.lse[token * p.lse_row + q_head * p.lse_head] = sum > 0.0f ? (shift + log2f(sum)) * 0.693147181f : -INFINITY;
 }
 
 template <class Element, int kLv>
@@ -67,11 +66,16 @@ __global__ void __launch_bounds__(kCombineThreads) combine_kernel(const __grid_c
 template <class Element>
 cudaError_t launch(const Params& p, int lv, int blocks, cudaStream_t stream) {
   switch (lv) {
-    case 64: return launch_dependent(combine_kernel<Element, 64>, blocks, kCombineThreads, 0, stream, p);
-    case 96: return launch_dependent(combine_kernel<Element, 96>, blocks, kCombineThreads, 0, stream, p);
-    case 128: return launch_dependent(combine_kernel<Element, 128>, blocks, kCombineThreads, 0, stream, p);
-    case 256: return launch_dependent(combine_kernel<Element, 256>, blocks, kCombineThreads, 0, stream, p);
-    default: return cudaErrorInvalidValue;
+    case 64:
+      return launch_dependent(combine_kernel<Element, 64>, blocks, kCombineThreads, 0, stream, p);
+    case 96:
+      return launch_dependent(combine_kernel<Element, 96>, blocks, kCombineThreads, 0, stream, p);
+    case 128:
+      return launch_dependent(combine_kernel<Element, 128>, blocks, kCombineThreads, 0, stream, p);
+    case 256:
+      return launch_dependent(combine_kernel<Element, 256>, blocks, kCombineThreads, 0, stream, p);
+    default:
+      return cudaErrorInvalidValue;
   }
 }
 

@@ -13,10 +13,10 @@ enum class Pool { kSame, kE4m3, kE5m2 };  // element type of the prefix pool
 
 struct Shape {
   int lq, lv;
-  int tile_n;        // keys of a tile
-  int stages;        // of K and of V
-  bool ping_pong;    // the consumers take turns at the tensor cores: pays up to 128 columns of V
-  bool late_rescale; // O is rescaled under the next Q K^T instead of after P V: pays when O is 256 columns wide
+  int tile_n;         // keys of a tile
+  int stages;         // of K and of V
+  bool ping_pong;     // the consumers take turns at the tensor cores: pays up to 128 columns of V
+  bool late_rescale;  // O is rescaled under the next Q K^T instead of after P V: pays when O is 256 columns wide
 };
 
 // clang-format off
@@ -46,13 +46,9 @@ constexpr int find_shape(int64_t lq, int64_t lv) {
 // Width of a column panel in shared memory, which is also the swizzle: 128 bytes, or 64 where the row is no multiple of that.
 constexpr int panel_bytes(int columns) { return columns * 2 % 128 == 0 ? 128 : 64; }
 
-constexpr int64_t tile_bytes(const Shape& s) {
-  return int64_t(kTileM) * s.lq * 2 + int64_t(s.stages) * s.tile_n * (s.lq + s.lv) * 2;
-}
+constexpr int64_t tile_bytes(const Shape& s) { return int64_t(kTileM) * s.lq * 2 + int64_t(s.stages) * s.tile_n * (s.lq + s.lv) * 2; }
 // Barriers, two work items, per-stage flags of unreadable slots; rounded up.
-constexpr int64_t side_bytes(const Shape& s) {
-  return 8 * (4 * s.stages + 6) + 2 * 128 + s.stages * (16 + s.tile_n) + 128;
-}
+constexpr int64_t side_bytes(const Shape& s) { return 8 * (4 * s.stages + 6) + 2 * 128 + s.stages * (16 + s.tile_n) + 128; }
 constexpr int64_t smem_bytes(const Shape& s, Pool pool) {
   const int64_t raw = pool == Pool::kSame ? 0 : int64_t(s.tile_n) * (s.lq + s.lv);
   return (tile_bytes(s) + raw + side_bytes(s) + 1023) / 1024 * 1024;

@@ -3,4 +3,4 @@
 namespace hyla::extend::sm90_fa {
 template cudaError_t launch_extend<1, Pool::kE4m3>(const Params&, bool, cudaStream_t);
 template cudaError_t launch_extend<1, Pool::kE5m2>(const Params&, bool, cudaStream_t);
-}
+}  // namespace hyla::extend::sm90_fa

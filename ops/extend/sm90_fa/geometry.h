@@ -12,8 +12,8 @@ namespace hyla::extend::sm90_fa {
 
 // Tiles of new tokens hang from the last visible key (so that one tile holds the whole diagonal); tiles of the prefix are aligned from its start.
 struct Span {
-  int new_hi;      // one past the last visible new token
-  int new_lo;      // first new token inside the window
+  int new_hi;  // one past the last visible new token
+  int new_lo;  // first new token inside the window
   int new_tiles;
   int prefix_lo;   // first prefix key inside the window
   int prefix_end;  // one past the last prefix tile

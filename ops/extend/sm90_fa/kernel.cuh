@@ -47,8 +47,8 @@ __device__ __forceinline__ float score_scale(const Params& p, bool prefix) {
 
 // Raw scores of tile `t` -> probabilities.
 template <class C>
-__device__ __forceinline__ void weigh_tile(const Params& p, const Smem<C>& s, const Visit<C>& v, const Tile& t, int stage, float (&rS)[C::kN / 2],
-                                           Rows& rows, float (&decay)[2], bool any_bad) {
+__device__ __forceinline__ void weigh_tile(const Params& p, const Smem<C>& s, const Visit<C>& v, const Tile& t, int stage, float (&rS)[C::kN / 2], Rows& rows,
+                                           float (&decay)[2], bool any_bad) {
   if (p.cap > 0.0f) cap_scores(rS, p.sm_scale * (t.prefix ? p.k_scale : 1.0f) / p.cap);
   if (needs_mask<C>(p, v, t)) mask_scores(rS, limits_of<C>(p, v, t, rows));
   if (any_bad) mask_dead_keys(rS, s.live[stage], v.column);
@@ -70,8 +70,8 @@ __device__ __forceinline__ void wait_tile(const Params& p, Barrier& full, uint32
 }
 
 template <class C>
-__device__ __forceinline__ void consume_unit(const Params& p, Smem<C>& s, const Unit& w, int head, int wg, int row0, int lane,
-                                             RingState<C::kStages>& k_ring, RingState<C::kStages>& v_ring, uint32_t& q_parity) {
+__device__ __forceinline__ void consume_unit(const Params& p, Smem<C>& s, const Unit& w, int head, int wg, int row0, int lane, RingState<C::kStages>& k_ring,
+                                             RingState<C::kStages>& v_ring, uint32_t& q_parity) {
   const int count = w.t1 - w.t0;
   Visit<C> v;
   v.span = span_of<C::kN>(w.n, w.prefix, w.q0, w.tokens, p.window, p.ahead, p.skip_prefix, p.skip_new);

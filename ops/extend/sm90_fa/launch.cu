@@ -10,9 +10,12 @@ namespace {
 template <int kShapeIndex>
 cudaError_t launch_pool(const Params& p, Pool pool, bool bf16, cudaStream_t stream) {
   switch (pool) {
-    case Pool::kSame: return launch_extend<kShapeIndex, Pool::kSame>(p, bf16, stream);
-    case Pool::kE4m3: return launch_extend<kShapeIndex, Pool::kE4m3>(p, bf16, stream);
-    case Pool::kE5m2: return launch_extend<kShapeIndex, Pool::kE5m2>(p, bf16, stream);
+    case Pool::kSame:
+      return launch_extend<kShapeIndex, Pool::kSame>(p, bf16, stream);
+    case Pool::kE4m3:
+      return launch_extend<kShapeIndex, Pool::kE4m3>(p, bf16, stream);
+    case Pool::kE5m2:
+      return launch_extend<kShapeIndex, Pool::kE5m2>(p, bf16, stream);
   }
   return cudaErrorInvalidValue;
 }
@@ -20,12 +23,18 @@ cudaError_t launch_pool(const Params& p, Pool pool, bool bf16, cudaStream_t stre
 cudaError_t launch_shape(const Params& p, int shape, Pool pool, bool bf16, cudaStream_t stream) {
   static_assert(kShapeCount == 5);
   switch (shape) {
-    case 0: return launch_pool<0>(p, pool, bf16, stream);
-    case 1: return launch_pool<1>(p, pool, bf16, stream);
-    case 2: return launch_pool<2>(p, pool, bf16, stream);
-    case 3: return launch_pool<3>(p, pool, bf16, stream);
-    case 4: return launch_pool<4>(p, pool, bf16, stream);
-    default: return cudaErrorInvalidValue;
+    case 0:
+      return launch_pool<0>(p, pool, bf16, stream);
+    case 1:
+      return launch_pool<1>(p, pool, bf16, stream);
+    case 2:
+      return launch_pool<2>(p, pool, bf16, stream);
+    case 3:
+      return launch_pool<3>(p, pool, bf16, stream);
+    case 4:
+      return launch_pool<4>(p, pool, bf16, stream);
+    default:
+      return cudaErrorInvalidValue;
   }
 }
 

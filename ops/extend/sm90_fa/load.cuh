@@ -7,8 +7,8 @@ namespace hyla::extend::sm90_fa {
 
 // The rows one warp fetches of a tile: lane l keeps row l.
 struct RowSet {
-  uint32_t k, v;      // this lane's row, in units of its tensor
-  uint32_t live;      // bit r: row r is inside the segment and its slot inside the pool
+  uint32_t k, v;  // this lane's row, in units of its tensor
+  uint32_t live;  // bit r: row r is inside the segment and its slot inside the pool
 };
 
 // Hides a value's origin, so that what is derived from it is computed anew at every use instead of living in registers across the loop:
@@ -37,10 +37,8 @@ __device__ __forceinline__ void copy_rows(uint32_t tile, const uint8_t* base, ui
     const bool valid = live >> (g * kStep + r) & 1;
 #pragma unroll
     for (int j = 0; j < kPanels; ++j) {
-      if constexpr (kFill)
-        cp_async16_zfill(dst + j * kTileRows * kPanel, src + j * kPanel, valid);
-      else
-        cp_async16(dst + j * kTileRows * kPanel, src + j * kPanel);
+      if constexpr (kFill) cp_async16_zfill(dst + j * kTileRows * kPanel, src + j * kPanel, valid);
+      else cp_async16(dst + j * kTileRows * kPanel, src + j * kPanel);
     }
   }
 }
@@ -49,16 +47,14 @@ template <int kPanel, int kPanels, int kTileRows, int kRows>
 __device__ __forceinline__ void gather_rows(uint32_t tile, const uint8_t* base, uint32_t unit, uint32_t offset, uint32_t live, int warp, int lane) {
   lane = opaque(lane), warp = opaque(warp);
   constexpr uint32_t kAll = kRows == 32 ? 0xffffffffu : (1u << kRows) - 1;
-  if (live == kAll)
-    copy_rows<kPanel, kPanels, kTileRows, kRows, false>(tile, base, unit, offset, live, warp, lane);
-  else
-    copy_rows<kPanel, kPanels, kTileRows, kRows, true>(tile, base, unit, offset, live, warp, lane);
+  if (live == kAll) copy_rows<kPanel, kPanels, kTileRows, kRows, false>(tile, base, unit, offset, live, warp, lane);
+  else copy_rows<kPanel, kPanels, kTileRows, kRows, true>(tile, base, unit, offset, live, warp, lane);
 }
 
 // This warp's rows of a K or V tile, and every thread's arrival.
 template <class C, int kPanel, int kPanels>
-__device__ __forceinline__ void fetch_rows(bool prefix, const Matrix& m, uint32_t dst, uint32_t raw, int head, uint32_t offset, uint32_t live, Barrier& full, int warp,
-                                           int lane) {
+__device__ __forceinline__ void fetch_rows(bool prefix, const Matrix& m, uint32_t dst, uint32_t raw, int head, uint32_t offset, uint32_t live, Barrier& full,
+                                           int warp, int lane) {
   const uint8_t* base = static_cast<const uint8_t*>(m.data) + opaque(head) * m.head;
   if constexpr (C::kFp8) {
     if (prefix) {
@@ -76,8 +72,8 @@ __device__ __forceinline__ void fetch_rows(bool prefix, const Matrix& m, uint32_
 template <class C, int kPanel, int kPanels>
 __device__ __forceinline__ void prefetch_raw(const Matrix& pool, const Tile& t, uint32_t raw, int head, uint32_t offset, uint32_t live, int warp, int lane) {
   if (t.prefix)
-    fetch_raw<kPanel, kPanels, C::kRowsPerWarp>(raw, static_cast<const uint8_t*>(pool.data) + opaque(head) * pool.head, pool.unit, offset, live,
-                                                opaque(warp), opaque(lane));
+    fetch_raw<kPanel, kPanels, C::kRowsPerWarp>(raw, static_cast<const uint8_t*>(pool.data) + opaque(head) * pool.head, pool.unit, offset, live, opaque(warp),
+                                                opaque(lane));
   cp_async_commit();
 }
 
@@ -111,8 +107,8 @@ __device__ __forceinline__ uint32_t pool_offset(const Params& p, const Matrix& m
 
 // Row offsets of one tile; sets `bad` when a key of the segment has no readable slot.
 template <class C>
-__device__ __forceinline__ RowSet locate_rows(const Params& p, const Unit& w, const Span& span, const Tile& t, RawSlot raw, int warp, int lane,
-                                              bool& live, bool& bad) {
+__device__ __forceinline__ RowSet locate_rows(const Params& p, const Unit& w, const Span& span, const Tile& t, RawSlot raw, int warp, int lane, bool& live,
+                                              bool& bad) {
   lane = opaque(lane);
   const int key = t.first + warp * C::kRowsPerWarp + lane;
   const bool mine = lane < C::kRowsPerWarp;
@@ -138,10 +134,9 @@ __device__ __forceinline__ RowSet locate_rows(const Params& p, const Unit& w, co
 }
 
 __device__ __forceinline__ void tma_tile(uint32_t dst, const TensorMap& map, int column, int head, int row, Barrier& full) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(dst),
-      "l"(&map), "r"(column), "r"(head), "r"(row), "r"(smem_addr(&full))
-      : "memory");
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(dst), "l"(&map), "r"(column),
+               "r"(head), "r"(row), "r"(smem_addr(&full))
+               : "memory");
 }
 __device__ __forceinline__ void arrive_many(Barrier& b, uint32_t count) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(smem_addr(&b)), "r"(count) : "memory");
@@ -186,8 +181,7 @@ __device__ __forceinline__ void load_k(const Params& p, Smem<C>& s, const Unit& 
     if (warp == 0 && lane == 0) {
       full.expect_tx(C::kN * C::kLq * 2);
 #pragma unroll
-      for (int j = 0; j < C::kPanelsQ; ++j)
-        tma_tile(dst + j * C::kN * C::kPanelQ, p.k_map, j * C::kPanelQ / 2, head, int(w.new_row) + t.first, full);
+      for (int j = 0; j < C::kPanelsQ; ++j) tma_tile(dst + j * C::kN * C::kPanelQ, p.k_map, j * C::kPanelQ / 2, head, int(w.new_row) + t.first, full);
       arrive_many(full, 128 + kLoaderWarps);
     }
   } else {
@@ -203,8 +197,8 @@ __device__ __forceinline__ void load_k(const Params& p, Smem<C>& s, const Unit& 
 }
 
 template <class C>
-__device__ __forceinline__ void load_v(const Params& p, Smem<C>& s, const Unit& w, const Tile& t, int head, const RowSet& rows,
-                                       RingState<C::kStages>& ring, int warp, int lane) {
+__device__ __forceinline__ void load_v(const Params& p, Smem<C>& s, const Unit& w, const Tile& t, int head, const RowSet& rows, RingState<C::kStages>& ring,
+                                       int warp, int lane) {
   Barrier& full = s.v_full[ring.index];
   s.v_empty[ring.index].wait(ring.parity ^ 1);
   const uint32_t dst = smem_addr(s.v[ring.index]);
@@ -212,8 +206,7 @@ __device__ __forceinline__ void load_v(const Params& p, Smem<C>& s, const Unit& 
     if (warp == 0 && lane == 0) {
       full.expect_tx(C::kN * C::kLv * 2);
 #pragma unroll
-      for (int j = 0; j < C::kPanelsV; ++j)
-        tma_tile(dst + j * C::kN * C::kPanelV, p.v_map, j * C::kPanelV / 2, head, int(w.new_row) + t.first, full);
+      for (int j = 0; j < C::kPanelsV; ++j) tma_tile(dst + j * C::kN * C::kPanelV, p.v_map, j * C::kPanelV / 2, head, int(w.new_row) + t.first, full);
       arrive_many(full, 128);
     }
   } else {
@@ -224,8 +217,8 @@ __device__ __forceinline__ void load_v(const Params& p, Smem<C>& s, const Unit& 
 
 // Order of a unit: K(0), Q, K(1), V(0), K(2), V(1), ... so that Q K^T runs one tile ahead of P V.
 template <class C>
-__device__ __forceinline__ void load_unit(const Params& p, Smem<C>& s, const Unit& w, int head, RingState<C::kStages>& k_ring,
-                                          RingState<C::kStages>& v_ring, uint32_t& q_parity, int warp, int lane) {
+__device__ __forceinline__ void load_unit(const Params& p, Smem<C>& s, const Unit& w, int head, RingState<C::kStages>& k_ring, RingState<C::kStages>& v_ring,
+                                          uint32_t& q_parity, int warp, int lane) {
   const int count = w.t1 - w.t0;
   if (count == 0) return;
   // The span is computed anew for every tile: it is cheap, and this warpgroup has few registers.

@@ -15,15 +15,13 @@ template <class Element, int kN> struct Atom;
                                      using RS = gmma::MMA_64x##N##x16_F32F16F16_RS<Major::K, Major::MN>; };
 HYLA_ATOM(64) HYLA_ATOM(80) HYLA_ATOM(96) HYLA_ATOM(128) HYLA_ATOM(192) HYLA_ATOM(256)
 #undef HYLA_ATOM
-// clang-format on
+    // clang-format on
 
-template <int kPanel>
-__device__ __forceinline__ uint64_t panel_desc(uint32_t addr, uint32_t panel_stride) {
+    template <int kPanel>
+    __device__ __forceinline__ uint64_t panel_desc(uint32_t addr, uint32_t panel_stride) {
   // lbo: distance of column panels (used by the MN-major operand only); sbo: eight rows.
-  if constexpr (kPanel == 128)
-    return desc_sw128(addr, panel_stride, 8 * kPanel);
-  else
-    return desc_sw64(addr, panel_stride, 8 * kPanel);
+  if constexpr (kPanel == 128) return desc_sw128(addr, panel_stride, 8 * kPanel);
+  else return desc_sw64(addr, panel_stride, 8 * kPanel);
 }
 
 template <class C>

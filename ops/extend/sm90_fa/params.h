@@ -73,8 +73,8 @@ struct Params {
   // Workspace
   Header* header;
   Request* requests;
-  int32_t* costs;  // key tiles of each query tile
-  int32_t* owners; // request of each query tile
+  int32_t* costs;   // key tiles of each query tile
+  int32_t* owners;  // request of each query tile
   Unit* units;
   SplitTile* split_tiles;
   float* partial_o;    // [slot][row][lv], normalised

@@ -21,7 +21,7 @@ struct Config {
   static constexpr bool kPingPong = kShape.ping_pong, kLateRescale = kShape.late_rescale;
   static constexpr int kPanelQ = panel_bytes(kLq), kPanelV = panel_bytes(kLv);
   static constexpr int kPanelsQ = kLq * 2 / kPanelQ, kPanelsV = kLv * 2 / kPanelV;
-  static constexpr int kRowsPerWarp = kN / 4;  // of a K or V tile, in the loading warpgroup
+  static constexpr int kRowsPerWarp = kN / 4;                            // of a K or V tile, in the loading warpgroup
   static constexpr int kLoaderRegisters = 56, kConsumerRegisters = 224;  // together with the second consumer 504 = 3 * 168, what the block starts with
   static constexpr bool kFp8 = kPool != Pool::kSame;
   static_assert(kLoaderRegisters + 2 * kConsumerRegisters <= 504);
@@ -42,9 +42,9 @@ struct Smem {
   Barrier k_full[C::kStages], k_empty[C::kStages], v_full[C::kStages], v_empty[C::kStages];
   Barrier q_full, q_empty, unit_full[2], unit_empty[2];
   Unit unit[2];
-  int32_t head[2];                       // KV head of the unit; -1: no more work
+  int32_t head[2];                                     // KV head of the unit; -1: no more work
   alignas(16) uint32_t bad[C::kStages][kMaxBadWords];  // per loading warp: one of its rows has a slot outside the pool
-  uint8_t live[C::kStages][C::kN];       // per key: its slot is inside the pool; meaningful when a bad word is set
+  uint8_t live[C::kStages][C::kN];                     // per key: its slot is inside the pool; meaningful when a bad word is set
 };
 
 template <class C>

@@ -7,8 +7,8 @@ namespace hyla::extend::sm90_fa {
 
 // A thread holds two rows (lane / 4 and 8 below); element 4j, 4j+1 belong to the first, 4j+2, 4j+3 to the second, columns 8j + 2 (lane % 4) + {0, 1}.
 struct Rows {
-  int token[2];     // index within the request; rows past the tile repeat its last token
-  float scale[2];   // log2-unit factor of the raw (or capped) score for the current segment
+  int token[2];    // index within the request; rows past the tile repeat its last token
+  float scale[2];  // log2-unit factor of the raw (or capped) score for the current segment
   float max[2], sum[2];
 };
 

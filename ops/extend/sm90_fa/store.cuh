@@ -21,7 +21,7 @@ __device__ __forceinline__ void store_rows(const float (&rO)[kCount], uint8_t* c
       uint32_t w[4];
 #pragma unroll
       for (int b = 0; b < 4; ++b) w[b] = Element::pack(rO[16 * j + 4 * b + 2 * r], rO[16 * j + 4 * b + 2 * r + 1]);
-      // Transpose 4 x 4 over the quad: w[b] of lane q goes to word q of lane b.
+        // Transpose 4 x 4 over the quad: w[b] of lane q goes to word q of lane b.
 #pragma unroll
       for (int step = 1; step <= 2; step <<= 1) {
         const bool up = q & step;
@@ -30,10 +30,8 @@ __device__ __forceinline__ void store_rows(const float (&rO)[kCount], uint8_t* c
           if (b & step) continue;
           const uint32_t give = up ? w[b] : w[b | step];
           const uint32_t got = __shfl_xor_sync(0xffffffffu, give, step);
-          if (up)
-            w[b] = got;
-          else
-            w[b | step] = got;
+          if (up) w[b] = got;
+          else w[b | step] = got;
         }
       }
       if (valid[r]) *reinterpret_cast<uint4*>(row[r] + (32 * j + 8 * q) * 2) = make_uint4(w[0], w[1], w[2], w[3]);
@@ -42,8 +40,7 @@ __device__ __forceinline__ void store_rows(const float (&rO)[kCount], uint8_t* c
 }
 
 template <class C>
-__device__ __forceinline__ void finish_unit(const Params& p, const Unit& w, int head, float (&rO)[C::kLv / 2], Rows& rows, float v_scale, int row0,
-                                            int lane) {
+__device__ __forceinline__ void finish_unit(const Params& p, const Unit& w, int head, float (&rO)[C::kLv / 2], Rows& rows, float v_scale, int row0, int lane) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     rows.sum[r] += __shfl_xor_sync(0xffffffffu, rows.sum[r], 1);

@@ -21,9 +21,9 @@ namespace hyla::extend::sm90_fa {
 namespace {
 
 constexpr const char* kName = "sm90_fa";
-constexpr int kMaxSplits = 128;          // parts of one tile, chosen on the device
-constexpr int kSlotsPerSm = 2;           // partial results the workspace holds
-constexpr int64_t kMaxRows = 1 << 29;    // rows, prefix entries and slots: positions are 32-bit on the device
+constexpr int kMaxSplits = 128;        // parts of one tile, chosen on the device
+constexpr int kSlotsPerSm = 2;         // partial results the workspace holds
+constexpr int64_t kMaxRows = 1 << 29;  // rows, prefix entries and slots: positions are 32-bit on the device
 constexpr double kPlanUs = 4.0, kCombineUs = 2.5;
 // Fraction of the tensor peak on full grids by shape; NOTES.md has the runs.
 constexpr double kEfficiency[kShapeCount] = {0.44, 0.58, 0.67, 0.74, 0.61};
@@ -49,7 +49,8 @@ Status can_run_here(const Problem& p, const DeviceCaps& caps) {
   if (group_of(p) > kMaxGroup) return Status::unsupported("Hq / Hkv", fmt::format("at most {}", kMaxGroup), std::to_string(group_of(p)));
   for (const auto& [name, value] : {std::pair{"n", p.n}, {"kv_indices.shape[0]", p.prefix_capacity}, {"k_buffer slots", p.slots}})
     if (value > kMaxRows) return Status::unsupported(name, fmt::format("at most {}", kMaxRows), std::to_string(value));
-  if (tile_capacity(p) * p.Hkv > kMaxRows) return Status::unsupported("batch", fmt::format("at most {} tiles of queries", kMaxRows), std::to_string(tile_capacity(p) * p.Hkv));
+  if (tile_capacity(p) * p.Hkv > kMaxRows)
+    return Status::unsupported("batch", fmt::format("at most {} tiles of queries", kMaxRows), std::to_string(tile_capacity(p) * p.Hkv));
   // Maxima are taken of raw scores, so every factor must keep their order; O is kept in units of v_scale.
   const double factor = static_cast<double>(p.sm_scale) * p.k_scale;
   if (!(p.sm_scale > 0) || !std::isfinite(p.sm_scale)) return Status::unsupported("sm_scale", "a positive number", std::to_string(p.sm_scale));

@@ -8,9 +8,9 @@ namespace hyla::extend::sm90_fa {
 namespace {
 
 constexpr int kPlanThreads = 1024, kWarps = kPlanThreads / 32, kBuckets = 1024;
-constexpr int kUnitCost = 2;   // fetching Q, first tile and epilogue, in key tiles
-constexpr int kPartCost = 2;   // further cost of a part: partial results out and in
-constexpr int kMinPart = 2;    // key tiles
+constexpr int kUnitCost = 2;           // fetching Q, first tile and epilogue, in key tiles
+constexpr int kPartCost = 2;           // further cost of a part: partial results out and in
+constexpr int kMinPart = 2;            // key tiles
 constexpr int kGroupBytes = 40 << 20;  // keys and values that may be expected to stay in L2
 
 struct Shared {
@@ -73,10 +73,8 @@ __device__ __forceinline__ int find_request(const Params& p, int tile) {
   int lo = 0, hi = p.batch - 1;  // the last request whose first tile is <= tile
   while (lo < hi) {
     const int mid = (lo + hi + 1) / 2;
-    if (p.requests[mid].first_tile <= tile)
-      lo = mid;
-    else
-      hi = mid - 1;
+    if (p.requests[mid].first_tile <= tile) lo = mid;
+    else hi = mid - 1;
   }
   return lo;
 }
@@ -253,11 +251,20 @@ __global__ void __launch_bounds__(kPlanThreads) plan_kernel(const __grid_constan
 
 cudaError_t launch_plan(const Params& p, int tile_n, cudaStream_t stream) {
   switch (tile_n) {
-    case 64: plan_kernel<64><<<1, kPlanThreads, 0, stream>>>(p); break;
-    case 80: plan_kernel<80><<<1, kPlanThreads, 0, stream>>>(p); break;
-    case 96: plan_kernel<96><<<1, kPlanThreads, 0, stream>>>(p); break;
-    case 128: plan_kernel<128><<<1, kPlanThreads, 0, stream>>>(p); break;
-    default: return cudaErrorInvalidValue;
+    case 64:
+      plan_kernel<64><<<1, kPlanThreads, 0, stream>>>(p);
+      break;
+    case 80:
+      plan_kernel<80><<<1, kPlanThreads, 0, stream>>>(p);
+      break;
+    case 96:
+      plan_kernel<96><<<1, kPlanThreads, 0, stream>>>(p);
+      break;
+    case 128:
+      plan_kernel<128><<<1, kPlanThreads, 0, stream>>>(p);
+      break;
+    default:
+      return cudaErrorInvalidValue;
   }
   return cudaGetLastError();
 }

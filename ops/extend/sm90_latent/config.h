@@ -10,19 +10,19 @@ constexpr int kChunkColumns = 64;
 constexpr int kChunkBytes = kTileN * kChunkColumns * 2;
 constexpr int kLv = 512;
 constexpr int kVChunks = kLv / kChunkColumns;
-constexpr int kThreads = 384;              // two consumer warpgroups, one producer warpgroup
-constexpr int kProducerRegisters = 64;          // row addresses and box coordinates of a tile live across its chunks; 56 spills
-constexpr int kFirstConsumerRegisters = 216;    // 128 of O, 32 of S, 16 of P
-constexpr int kSecondConsumerRegisters = 224;   // holds P of both tiles
+constexpr int kThreads = 384;                  // two consumer warpgroups, one producer warpgroup
+constexpr int kProducerRegisters = 64;         // row addresses and box coordinates of a tile live across its chunks; 56 spills
+constexpr int kFirstConsumerRegisters = 216;   // 128 of O, 32 of S, 16 of P
+constexpr int kSecondConsumerRegisters = 224;  // holds P of both tiles
 // A block starts with 168 registers a thread (65,536 / 384 rounded down to 8); more than these in all and setmaxnreg waits for ever.
 static_assert(kProducerRegisters + kFirstConsumerRegisters + kSecondConsumerRegisters <= 3 * 168);
-constexpr int64_t kSmemLimit = 232448;     // sm_90: what a block may opt in to
+constexpr int64_t kSmemLimit = 232448;  // sm_90: what a block may opt in to
 
 enum class Shape : int { kD512, kD576, kMla576, kMla512 };  // D: K and V apart; MLA: V is K's first columns
 
 struct Config {
-  int score_dim;   // Lq
-  bool shared_v;   // V is the first 512 columns of K
+  int score_dim;  // Lq
+  bool shared_v;  // V is the first 512 columns of K
 
   constexpr int score_chunks() const { return score_dim / kChunkColumns; }
   // One ring of chunks in order of use. Two whole tiles with a shared V, so that a tile never wraps; for separate K and V 18 chunks, which

@@ -16,9 +16,9 @@ struct Consumer {
 
   const KernelParams& p;
   SharedStorage<T>& s;
-  int warp, lane;             // within the warpgroup
-  uint32_t q_desc, ring_desc; // low words of matrix descriptors
-  Place place;                // first chunk of tile a
+  int warp, lane;              // within the warpgroup
+  uint32_t q_desc, ring_desc;  // low words of matrix descriptors
+  Place place;                 // first chunk of tile a
   uint32_t rounds = 0;
 
   __device__ __forceinline__ Consumer(const KernelParams& p, SharedStorage<T>& s, int warp, int lane)
@@ -333,10 +333,8 @@ struct Consumer {
         s.q_full.wait(q_count & 1);
         ++q_count;
         dev::fence_async_shared();
-        if constexpr (kWarpgroup == 0)
-          first_warpgroup(item, rows, o, m, l);
-        else
-          second_warpgroup(item, rows, o, m, l);
+        if constexpr (kWarpgroup == 0) first_warpgroup(item, rows, o, m, l);
+        else second_warpgroup(item, rows, o, m, l);
       }
       store_rows<T, kWarpgroup>(p, s, item, o, m, l, at, warp, lane);
       arrive(s.item_empty[at]);

@@ -12,9 +12,9 @@ struct Item {
   int first_row;     // 64 m_tile
   int rows;          // valid rows of the tile, 0 ends the kernel
   int head;
-  int begin, end;    // walk
+  int begin, end;                        // walk
   int new_tiles, new_last, prefix_last;  // walk position j < new_tiles: new tile new_last - j; else prefix tile prefix_last - (j - new_tiles)
-  int key_lo, key_hi;  // positions that some row of the tile may see
+  int key_lo, key_hi;                    // positions that some row of the tile may see
   int part;
 };
 

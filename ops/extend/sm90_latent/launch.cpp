@@ -69,10 +69,18 @@ Status launch(const Plan& plan, Shape shape, const Args& args, Workspace workspa
   const GridSizes grid{int(problem.batch), int(problem.Hkv), plan.caps.sm_count, forced_parts};
   HYLA_RETURN_IF_ERROR(launch_list(p, grid, buffers.list, stream));
   switch (shape) {
-    case Shape::kD512: HYLA_RETURN_IF_ERROR(launch_attend_d512(p, fp16, grid.sm_count, stream)); break;
-    case Shape::kD576: HYLA_RETURN_IF_ERROR(launch_attend_d576(p, fp16, grid.sm_count, stream)); break;
-    case Shape::kMla576: HYLA_RETURN_IF_ERROR(launch_attend_mla576(p, fp16, grid.sm_count, stream)); break;
-    case Shape::kMla512: HYLA_RETURN_IF_ERROR(launch_attend_mla512(p, fp16, grid.sm_count, stream)); break;
+    case Shape::kD512:
+      HYLA_RETURN_IF_ERROR(launch_attend_d512(p, fp16, grid.sm_count, stream));
+      break;
+    case Shape::kD576:
+      HYLA_RETURN_IF_ERROR(launch_attend_d576(p, fp16, grid.sm_count, stream));
+      break;
+    case Shape::kMla576:
+      HYLA_RETURN_IF_ERROR(launch_attend_mla576(p, fp16, grid.sm_count, stream));
+      break;
+    case Shape::kMla512:
+      HYLA_RETURN_IF_ERROR(launch_attend_mla512(p, fp16, grid.sm_count, stream));
+      break;
   }
   return launch_merge(p, fp16, grid, buffers.list, stream);
 }

@@ -25,8 +25,7 @@ __device__ __forceinline__ RowSources spread_rows(const uint8_t* mine, bool vali
 #pragma unroll
   for (int g = 0; g < 4; ++g) {
     const int source = 4 * g + (lane >> 3);
-    r.row[g] = reinterpret_cast<const uint8_t*>(__shfl_sync(kAllLanes, reinterpret_cast<unsigned long long>(mine), source + 16 * upper)) +
-               (lane & 7) * 16;
+    r.row[g] = reinterpret_cast<const uint8_t*>(__shfl_sync(kAllLanes, reinterpret_cast<unsigned long long>(mine), source + 16 * upper)) + (lane & 7) * 16;
     r.valid |= ((votes >> source) & 1) << g;
   }
   return r;
@@ -65,9 +64,8 @@ struct Producer {
     const bool valid = r < item.rows;
     const int row = item.first_row + (valid ? r : 0);
     const int token = row / p.group;
-    const RowSources rows = spread_rows(p.q + (item.q_row + token) * p.q_stride.token +
-                                            (int64_t(item.head) * p.group + row - token * p.group) * p.q_stride.head,
-                                        valid, 0, lane);
+    const RowSources rows =
+        spread_rows(p.q + (item.q_row + token) * p.q_stride.token + (int64_t(item.head) * p.group + row - token * p.group) * p.q_stride.head, valid, 0, lane);
     const ChunkTarget target(dev::smem_addr(s.q), warp, lane);
     s.q_empty.wait(parity ^ 1);
 #pragma unroll
@@ -166,10 +164,8 @@ struct Producer {
         if (lane == 0) {
           s.item_empty[at].wait(parity ^ 1);
           const int next = atomicAdd(p.item_next, 1);
-          if (next < *p.item_count)
-            decode_item(p, p.items[next], item);
-          else
-            item.rows = 0;
+          if (next < *p.item_count) decode_item(p, p.items[next], item);
+          else item.rows = 0;
           s.item_full[at].arrive();
         }
         __syncwarp();

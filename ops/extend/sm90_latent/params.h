@@ -28,25 +28,25 @@ struct KernelParams {
   bool qo_indptr64, kv_indptr64, kv_indices64;
   const void* sinks;  // may be null
   bool sinks_bf16;
-  int64_t rows;       // n
-  int64_t slots;      // of the pool
-  int64_t indices;    // length of kv_indices
+  int64_t rows;     // n
+  int64_t slots;    // of the pool
+  int64_t indices;  // length of kv_indices
   int page_size;
-  int group;          // query heads of a KV head
-  int window;         // -1: off; W: keys from p - W
-  int ahead;          // keys behind the query's own position that it sees: 0 when causal, W in a window, else as good as all
+  int group;   // query heads of a KV head
+  int window;  // -1: off; W: keys from p - W
+  int ahead;   // keys behind the query's own position that it sees: 0 when causal, W in a window, else as good as all
   bool skip_prefix, skip_extend;
-  float scale_new, scale_prefix;   // to base-2 logits; with a cap to the argument of tanh
-  float cap_log2e;                 // 0: no cap
+  float scale_new, scale_prefix;  // to base-2 logits; with a cap to the argument of tanh
+  float cap_log2e;                // 0: no cap
   float v_scale, v_scale_inverse;
-  int temperature_len;             // <= 0: off
-  float temperature_factor;        // 1 / log2(temperature_len)
+  int temperature_len;       // <= 0: off
+  float temperature_factor;  // 1 / log2(temperature_len)
   const WorkItem* items;
   const int* item_count;
-  int* item_next;                  // zero before the launch
-  float* part_out;                 // [part][64][512]
-  float* part_lse;                 // [part][64], base 2
-  uint32_t zero = 0;               // see second_warpgroup
+  int* item_next;     // zero before the launch
+  float* part_out;    // [part][64][512]
+  float* part_lse;    // [part][64], base 2
+  uint32_t zero = 0;  // see second_warpgroup
 };
 
 }  // namespace hyla::extend::sm90_latent

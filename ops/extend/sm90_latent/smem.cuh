@@ -13,15 +13,15 @@ template <class T>
 struct SharedStorage {
   alignas(1024) uint8_t q[T::kConfig.q_bytes()];
   alignas(1024) uint8_t ring[T::kConfig.ring_bytes()];
-  alignas(1024) uint4 p[4][128];        // P of one tile in fragment order, thread to same thread of the other warpgroup
-  float row_max[2][kTileM];             // after tile a by warpgroup 0, after tile b by warpgroup 1
-  float row_sum[2][2][kTileM];          // [item parity][warpgroup]
+  alignas(1024) uint4 p[4][128];                             // P of one tile in fragment order, thread to same thread of the other warpgroup
+  float row_max[2][kTileM];                                  // after tile a by warpgroup 0, after tile b by warpgroup 1
+  float row_sum[2][2][kTileM];                               // [item parity][warpgroup]
   alignas(8) uint16_t key_mask[kTileInfos][kProducerWarps];  // bit set: the slot lies inside the pool
   Item item[2];
   dev::Barrier full[T::kSlots], empty[T::kSlots];
   dev::Barrier info_full[kTileInfos];
-  dev::Barrier scores_issued;           // warpgroup 0 has queued Q K^T of tile a: warpgroup 1 may queue its own
-  dev::Barrier p_full[2];               // P and row maximum of tile a / b
+  dev::Barrier scores_issued;  // warpgroup 0 has queued Q K^T of tile a: warpgroup 1 may queue its own
+  dev::Barrier p_full[2];      // P and row maximum of tile a / b
   dev::Barrier q_full, q_empty;
   dev::Barrier item_full[2], item_empty[2];
 };

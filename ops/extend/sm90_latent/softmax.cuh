@@ -34,8 +34,8 @@ __device__ __forceinline__ uint64_t bit_range(int lo, int hi) {
   return hi > lo ? (~0ull << lo) & (~0ull >> (64 - hi)) : 0ull;
 }
 
-__device__ __forceinline__ void mask_scores(float (&s)[32], const KernelParams& p, const Item& item, const KeyTile& tile, const Rows& rows,
-                                            uint64_t keys, int lane) {
+__device__ __forceinline__ void mask_scores(float (&s)[32], const KernelParams& p, const Item& item, const KeyTile& tile, const Rows& rows, uint64_t keys,
+                                            int lane) {
   const int end = tile.prefix ? item.prefix : item.prefix + item.n;
 #pragma unroll
   for (int e = 0; e < 2; ++e) {

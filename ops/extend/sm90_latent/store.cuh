@@ -41,8 +41,8 @@ __device__ __forceinline__ void store_rows(const KernelParams& p, SharedStorage<
     if (r >= item.rows) continue;
     const int row = item.first_row + r, token = row / p.group, head = item.head * p.group + row - token * p.group;
     const bool whole = item.part < 0;
-    const RowEnd end = end_row(m[e], s.row_sum[parity][0][r] + s.row_sum[parity][1][r], whole && p.sinks != nullptr,
-                               whole && p.sinks != nullptr ? load_sink(p, head) : 0.0f);
+    const RowEnd end =
+        end_row(m[e], s.row_sum[parity][0][r] + s.row_sum[parity][1][r], whole && p.sinks != nullptr, whole && p.sinks != nullptr ? load_sink(p, head) : 0.0f);
     const float factor = saw_prefix ? end.factor * p.v_scale : end.factor;
     const int column = kWarpgroup * 256 + 2 * (lane & 3);
     if (whole) {

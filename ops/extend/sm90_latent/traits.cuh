@@ -54,11 +54,11 @@ struct Traits {
 
   // The j-th chunk of V in the ring. The warpgroups' columns alternate, so that both get theirs at the same pace: 0 4 1 5 2 6 3 7 shared,
   // 0 1 4 5 2 3 6 7 separate.
-  static constexpr __host__ __device__ int value_chunk(int j) {
-    return kSharedV ? (j >> 1) + (j & 1) * 4 : (j & 1) + (j & 2) * 2 + (j & 4) / 2;
-  }
+  static constexpr __host__ __device__ int value_chunk(int j) { return kSharedV ? (j >> 1) + (j & 1) * 4 : (j & 1) + (j & 2) * 2 + (j & 4) / 2; }
   // Place in the ring of the first chunk of a part, from the first chunk of its tile.
-  static constexpr __host__ __device__ int value_position(int warpgroup, int part) { return kSharedV ? kRope + warpgroup + 2 * kPartChunks * part : 4 * part + 2 * warpgroup; }
+  static constexpr __host__ __device__ int value_position(int warpgroup, int part) {
+    return kSharedV ? kRope + warpgroup + 2 * kPartChunks * part : 4 * part + 2 * warpgroup;
+  }
   // The j-th chunk of K. With a shared V the rope chunk comes first: nothing but Q K^T holds it.
   static constexpr __host__ __device__ int score_chunk(int j) { return !kSharedV ? j : j < kRope ? 8 + j : value_chunk(j - kRope); }
 };

@@ -26,8 +26,7 @@ std::optional<Shape> shape_of(const Problem& p) {
 
 Status can_run(const Problem& p, const DeviceCaps& caps) {
   if (caps.kind != DeviceKind::kCuda) return Status::unsupported("device", "a CUDA device", caps.name);
-  if (caps.compute_capability != 90)
-    return Status::unsupported("device.compute_capability", "90 (wgmma of sm_90a)", std::to_string(caps.compute_capability));
+  if (caps.compute_capability != 90) return Status::unsupported("device.compute_capability", "90 (wgmma of sm_90a)", std::to_string(caps.compute_capability));
   const auto shape = shape_of(p);
   if (!shape) return Status::unsupported("Lq, Lv", "512/512 or 576/512", fmt::format("{}/{}", p.Lq, p.Lv));
   if (const int64_t need = config_of(*shape).smem_bytes(); caps.smem_per_block < need)

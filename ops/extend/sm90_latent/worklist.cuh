@@ -6,7 +6,7 @@
 namespace hyla::extend::sm90_latent {
 
 constexpr int kListThreads = 1024;
-constexpr int kBuckets = 512;        // of work: longest first needs no exact sort
+constexpr int kBuckets = 512;  // of work: longest first needs no exact sort
 constexpr int kChoices = kMaxWaves + 1;
 constexpr uint32_t kAll = 0xffffffffu;
 
@@ -117,7 +117,7 @@ __device__ __forceinline__ int choose_target(const ListScratch& s, int heads, in
 }
 
 __global__ void __launch_bounds__(kListThreads, 1)
-make_work_list(const __grid_constant__ KernelParams p, int batch, int heads, int sm_count, int forced_parts, WorkList list) {
+    make_work_list(const __grid_constant__ KernelParams p, int batch, int heads, int sm_count, int forced_parts, WorkList list) {
   __shared__ ListScratch s;
   const int t = threadIdx.x, lane = t % 32;
   if (t < kBuckets) s.bucket[t] = 0;

@@ -16,7 +16,7 @@ struct MergeItem {
 struct WorkList {
   WorkItem* items;
   MergeItem* merges;
-  int* counts;  // [0] items, [1] next item, [2] merges
+  int* counts;                       // [0] items, [1] next item, [2] merges
   int item_capacity, part_capacity;  // more come of broken indptr arrays only
 };
 

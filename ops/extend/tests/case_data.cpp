@@ -142,10 +142,14 @@ class Maker {
     const auto build = [&](int64_t dim) {
       const int64_t row = c_.Hkv * dim, size = size_of(c_.pool_dtype);
       switch (c_.pool) {
-        case Pool::kPages: return fresh(c_.pool_dtype, {pages_, page, c_.Hkv, dim});
-        case Pool::kHeadsFirst: return strided(buffer(slots * row * size), dim, {pages_, page, c_.Hkv, dim}, {page * row, dim, page * dim, 1});
-        case Pool::kStacked: return strided(buffer(slots * 3 * row * size) + row * size, dim, {slots, c_.Hkv, dim}, {3 * row, dim, 1});
-        default: return fresh(c_.pool_dtype, {slots, c_.Hkv, dim});
+        case Pool::kPages:
+          return fresh(c_.pool_dtype, {pages_, page, c_.Hkv, dim});
+        case Pool::kHeadsFirst:
+          return strided(buffer(slots * row * size), dim, {pages_, page, c_.Hkv, dim}, {page * row, dim, page * dim, 1});
+        case Pool::kStacked:
+          return strided(buffer(slots * 3 * row * size) + row * size, dim, {slots, c_.Hkv, dim}, {3 * row, dim, 1});
+        default:
+          return fresh(c_.pool_dtype, {slots, c_.Hkv, dim});
       }
     };
     if (c_.pool == Pool::kBlocksFirst) {
@@ -186,18 +190,24 @@ class Maker {
   // `key` counts from the first new token; negative in the prefix.
   uint8_t allow(int64_t q, int64_t key, int64_t rows) {
     switch (c_.mask) {
-      case Mask::kCausal: return key <= q;
-      case Mask::kTree: return key < 0 ? random_.below(4) != 0 : key == q || (key < q && random_.below(3) == 0);
-      case Mask::kBlockCausal: return key / 32 <= q / 32;
-      case Mask::kSparse: return q < 14 || q == rows - 1 || (q > 30 && q < 40) ? 0 : random_.below(5) == 0;
-      default: return 255;
+      case Mask::kCausal:
+        return key <= q;
+      case Mask::kTree:
+        return key < 0 ? random_.below(4) != 0 : key == q || (key < q && random_.below(3) == 0);
+      case Mask::kBlockCausal:
+        return key / 32 <= q / 32;
+      case Mask::kSparse:
+        return q < 14 || q == rows - 1 || (q > 30 && q < 40) ? 0 : random_.below(5) == 0;
+      default:
+        return 255;
     }
   }
 
   void sinks() {
     if (c_.sinks == Sinks::kNone) return;
     a().sinks = fresh(c_.sinks == Sinks::kFp32 ? DType::kFp32 : DType::kBf16, {c_.Hq});
-    for (int64_t h = 0; h < c_.Hq; ++h) store_float(a().sinks.data, a().sinks.dtype, h, (h % 2 == 0 ? c_.sink_size : -c_.sink_size) * (1 - 0.2f * random_.uniform()));
+    for (int64_t h = 0; h < c_.Hq; ++h)
+      store_float(a().sinks.data, a().sinks.dtype, h, (h % 2 == 0 ? c_.sink_size : -c_.sink_size) * (1 - 0.2f * random_.uniform()));
   }
 
   void outputs() {
@@ -210,7 +220,8 @@ class Maker {
 
   void poison_row(const TensorView& t, int64_t offset) {
     for (int64_t h = 0; h < t.shape[t.rank - 2]; ++h)
-      std::memset(static_cast<uint8_t*>(t.data) + (offset + h * t.stride[t.rank - 2]) * size_of(t.dtype), kPoison, static_cast<size_t>(t.shape[t.rank - 1] * size_of(t.dtype)));
+      std::memset(static_cast<uint8_t*>(t.data) + (offset + h * t.stride[t.rank - 2]) * size_of(t.dtype), kPoison,
+                  static_cast<size_t>(t.shape[t.rank - 1] * size_of(t.dtype)));
   }
   void poison_unseen() {
     int64_t first_row = 0, first_listed = 0;
@@ -273,13 +284,16 @@ PlacedCase::PlacedCase(const CaseData& data, testing::Backend& backend, size_t s
   });
 }
 
-bool PlacedCase::ok() const { return buffers_.size() == data_.buffers.size() && std::all_of(buffers_.begin(), buffers_.end(), [](const auto& b) { return b->ok(); }); }
+bool PlacedCase::ok() const {
+  return buffers_.size() == data_.buffers.size() && std::all_of(buffers_.begin(), buffers_.end(), [](const auto& b) { return b->ok(); });
+}
 
 Status PlacedCase::replace_contents(const CaseData& other) {
   if (other.buffers.size() != buffers_.size()) return Status::invalid("other.buffers", std::to_string(buffers_.size()), std::to_string(other.buffers.size()));
   for (size_t b = 0; b < buffers_.size(); ++b) {
     if (other.buffers[b].size() != buffers_[b]->bytes())
-      return Status::invalid("other.buffers[" + std::to_string(b) + "]", std::to_string(buffers_[b]->bytes()) + " bytes", std::to_string(other.buffers[b].size()));
+      return Status::invalid("other.buffers[" + std::to_string(b) + "]", std::to_string(buffers_[b]->bytes()) + " bytes",
+                             std::to_string(other.buffers[b].size()));
     HYLA_RETURN_IF_ERROR(buffers_[b]->upload(other.buffers[b].data()));
   }
   return {};

@@ -46,9 +46,15 @@ Status run_once(const Plan& plan, PlacedCase& placed, testing::Guarded& workspac
 Tolerance tolerance_of(DType dtype, DType out) {
   Tolerance t;
   switch (out == DType::kFp32 ? DType::kFp32 : dtype) {
-    case DType::kBf16: t.rel_l2 = 0.004, t.element = 0.02; break;
-    case DType::kFp16: t.rel_l2 = 0.0006, t.element = 0.003, t.step = 0x1p-24; break;
-    default: t.rel_l2 = 4e-6, t.element = 4e-5; break;
+    case DType::kBf16:
+      t.rel_l2 = 0.004, t.element = 0.02;
+      break;
+    case DType::kFp16:
+      t.rel_l2 = 0.0006, t.element = 0.003, t.step = 0x1p-24;
+      break;
+    default:
+      t.rel_l2 = 4e-6, t.element = 4e-5;
+      break;
   }
   return t;
 }
@@ -77,7 +83,8 @@ Errors compare(const Args& host, const std::vector<uint8_t>& out, const std::vec
       e.max_abs = std::max(e.max_abs, row_error);
       if (row_max > 0) e.element = std::max(e.element, std::max(0.0, row_error - step) / row_max);
       if (lse.empty()) continue;
-      const double got = load_float(lse.data(), DType::kFp32, row * host.lse.stride[0] + head * host.lse.stride[1]), want_lse = reference.lse[static_cast<size_t>(row * Hq + head)];
+      const double got = load_float(lse.data(), DType::kFp32, row * host.lse.stride[0] + head * host.lse.stride[1]),
+                   want_lse = reference.lse[static_cast<size_t>(row * Hq + head)];
       if (std::isinf(want_lse) || !std::isfinite(got)) {
         if (got != want_lse) fault("lse", row, head, got, want_lse);
       } else {
@@ -104,7 +111,8 @@ Outputs compute(const CaseData& data, const RunOptions& options, testing::Backen
   if (o.status = workspace.fill(0xFF); !o.status.ok()) return o;
   Bytes bytes;
   if (o.status = run_once(plan.value(), placed, workspace, backend, bytes); !o.status.ok()) return o;
-  if (const std::string damage = placed.damage(); !damage.empty()) return o.status = Status(Code::kDevice, "memory", "untouched inputs and canaries", damage), o;
+  if (const std::string damage = placed.damage(); !damage.empty())
+    return o.status = Status(Code::kDevice, "memory", "untouched inputs and canaries", damage), o;
   o.out_bytes = std::move(bytes.out), o.lse_bytes = std::move(bytes.lse);
   const Args& a = data.args;
   const int64_t rows = a.q.shape[0], Hq = a.q.shape[1], Lv = a.v.shape[2];
@@ -118,8 +126,8 @@ Outputs compute(const CaseData& data, const RunOptions& options, testing::Backen
 
 std::string CaseResult::line() const {
   if (!supported) return "not taken: " + message;
-  std::string s = fmt::format("{} {} rel_l2={:.2e} max={:.2e} element={:.2e} lse={:.1e} (allowed {:.1e}, element {:.1e}, lse {:.0e})", pass ? "pass" : "FAIL", variant,
-                              errors.rel_l2, errors.max_abs, errors.element, errors.lse, tolerance.rel_l2, tolerance.element, tolerance.lse);
+  std::string s = fmt::format("{} {} rel_l2={:.2e} max={:.2e} element={:.2e} lse={:.1e} (allowed {:.1e}, element {:.1e}, lse {:.0e})", pass ? "pass" : "FAIL",
+                              variant, errors.rel_l2, errors.max_abs, errors.element, errors.lse, tolerance.rel_l2, tolerance.element, tolerance.lse);
   return message.empty() ? s : s + ": " + message;
 }
 
@@ -136,8 +144,8 @@ CaseResult run_case(const Case& c, const RunOptions& options, testing::Backend& 
   if (!plan.ok()) {
     const Code code = plan.status().code();
     // fp32 is computed on the CPU only, and refused at the door elsewhere.
-    result.supported = !(code == Code::kUnsupported || (code == Code::kInvalidArgument && backend.device().kind == DeviceKind::kCuda &&
-                                                       (c.dtype == DType::kFp32 || c.out == DType::kFp32)));
+    result.supported = !(code == Code::kUnsupported ||
+                         (code == Code::kInvalidArgument && backend.device().kind == DeviceKind::kCuda && (c.dtype == DType::kFp32 || c.out == DType::kFp32)));
     return result.message = plan.status().message(), result;
   }
   result.variant = plan->variant, result.plan = plan->str();

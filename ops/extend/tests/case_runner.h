@@ -27,13 +27,13 @@ struct Errors {
 Errors compare(const Args& host, const std::vector<uint8_t>& out, const std::vector<uint8_t>& lse, const ReferenceResult& reference, std::string& problem);
 
 struct CaseResult {
-  bool supported = true;          // false: nothing, or not the variant asked for, takes this case; `message` says why
+  bool supported = true;  // false: nothing, or not the variant asked for, takes this case; `message` says why
   bool pass = false;
-  std::string variant, plan;      // what ran
+  std::string variant, plan;  // what ran
   Errors errors;
   Tolerance tolerance;
-  std::string message;            // what is wrong, in a sentence
-  std::string line() const;       // one line for people
+  std::string message;       // what is wrong, in a sentence
+  std::string line() const;  // one line for people
 };
 
 struct RunOptions {

@@ -10,7 +10,9 @@ Case make(std::string name, Lengths extend, Lengths prefix, int64_t Hq, int64_t 
   c.name = std::move(name), c.extend = std::move(extend), c.prefix = std::move(prefix), c.Hq = Hq, c.Hkv = Hkv, c.Lq = Lq, c.Lv = Lv;
   return c;
 }
-Case ragged(std::string name, int64_t Hq, int64_t Hkv, int64_t Lq, int64_t Lv) { return make(std::move(name), {70, 1, 133, 0, 64}, {65, 130, 0, 20, 128}, Hq, Hkv, Lq, Lv); }
+Case ragged(std::string name, int64_t Hq, int64_t Hkv, int64_t Lq, int64_t Lv) {
+  return make(std::move(name), {70, 1, 133, 0, 64}, {65, 130, 0, 20, 128}, Hq, Hkv, Lq, Lv);
+}
 Case latent(std::string name, Lengths extend, Lengths prefix, int64_t Hq, int64_t Lq) {
   Case c = make(std::move(name), std::move(extend), std::move(prefix), Hq, 1, Lq, 512);
   c.latent = true;
@@ -61,7 +63,8 @@ void add_lengths(std::vector<Case>& t) {
   t.push_back(latent("latent_decode", {1, 2}, {4000, 63}, 16, 576));
   t.push_back(with(ragged("trailing_rows", 4, 2, 128, 128), [](Case& c) { c.trailing = 37; }));
   // 19 requests of very uneven lengths, as sglang's own test draws them.
-  const Lengths uneven_extend = {143, 7, 61, 96, 1, 188, 33, 12, 75, 150, 2, 54, 119, 20, 87, 5, 64, 41, 130}, uneven_prefix = {12, 191, 64, 3, 144, 0, 77, 160, 31, 9, 128, 45, 100, 1, 182, 66, 23, 150, 58};
+  const Lengths uneven_extend = {143, 7, 61, 96, 1, 188, 33, 12, 75, 150, 2, 54, 119, 20, 87, 5, 64, 41, 130},
+                uneven_prefix = {12, 191, 64, 3, 144, 0, 77, 160, 31, 9, 128, 45, 100, 1, 182, 66, 23, 150, 58};
   for (const int64_t d : {80, 96, 128, 256}) t.push_back(make("batch19_d" + std::to_string(d), uneven_extend, uneven_prefix, 12, 4, d, d));
   t.push_back(with(make("batch19_window127_sinks", uneven_extend, uneven_prefix, 64, 8, 64, 64), [](Case& c) { c.window = 127, c.sinks = Sinks::kFp32; }));
   Lengths extend, prefix;
@@ -70,7 +73,8 @@ void add_lengths(std::vector<Case>& t) {
 }
 
 void add_windows(std::vector<Case>& t) {
-  for (const int64_t w : {0, 4, 16, 127}) t.push_back(with(make("window" + std::to_string(w), {200, 70, 1}, {100, 0, 300}, 4, 2, 64, 64), [w](Case& c) { c.window = w; }));
+  for (const int64_t w : {0, 4, 16, 127})
+    t.push_back(with(make("window" + std::to_string(w), {200, 70, 1}, {100, 0, 300}, 4, 2, 64, 64), [w](Case& c) { c.window = w; }));
   t.push_back(with(make("window16_long_prefix", {200}, {1000}, 4, 2, 128, 128), [](Case& c) { c.window = 16; }));
   t.push_back(with(make("window1023", {500}, {3000}, 2, 1, 128, 128), [](Case& c) { c.window = 1023; }));
   t.push_back(with(make("window1023_d256", {300, 1}, {1500, 2000}, 2, 1, 256, 256), [](Case& c) { c.window = 1023; }));
@@ -150,7 +154,8 @@ void add_storage(std::vector<Case>& t) {
   t.push_back(fp8(ragged("e4m3_d256", 4, 2, 256, 256), DType::kE4m3));
   t.push_back(fp8(ragged("e4m3_d80", 4, 2, 80, 80), DType::kE4m3));
   t.push_back(fp8(latent("e4m3_latent", {33, 1}, {100, 70}, 16, 576), DType::kE4m3));
-  for (const int64_t heads : {6, 22, 128}) t.push_back(fp8(latent("e4m3_latent_heads" + std::to_string(heads), {heads > 32 ? 3 : 20, 1}, {63, 300}, heads, 576), DType::kE4m3));
+  for (const int64_t heads : {6, 22, 128})
+    t.push_back(fp8(latent("e4m3_latent_heads" + std::to_string(heads), {heads > 32 ? 3 : 20, 1}, {63, 300}, heads, 576), DType::kE4m3));
   t.push_back(fp8(latent("e5m2_latent512", {33, 1}, {100, 70}, 16, 512), DType::kE5m2));
   t.push_back(fp8(make("e4m3_d512", {40, 1}, {130, 70}, 4, 2, 512, 512), DType::kE4m3));
   t.push_back(fp8(with(ragged("e4m3_window", 4, 2, 128, 128), [](Case& c) { c.window = 50; }), DType::kE4m3));
@@ -178,7 +183,8 @@ void add_layouts(std::vector<Case>& t) {
   t.push_back(with(ragged("pages64_window", 4, 2, 128, 128), [](Case& c) { c.pool = Pool::kPages, c.page_size = 64, c.window = 50; }));
   t.push_back(with(latent("pages16_latent", {33, 1, 64}, {100, 7, 333}, 16, 576), [](Case& c) { c.pool = Pool::kPages, c.page_size = 16; }));
   t.push_back(with(latent("pages64_latent", {33, 1, 64}, {100, 7, 333}, 16, 576), [](Case& c) { c.pool = Pool::kPages, c.page_size = 64; }));
-  t.push_back(with(ragged("pages16_e4m3", 4, 2, 128, 128), [](Case& c) { c.pool = Pool::kPages, c.page_size = 16, c.pool_dtype = DType::kE4m3, c.k_scale = 0.02f, c.v_scale = 3; }));
+  t.push_back(with(ragged("pages16_e4m3", 4, 2, 128, 128),
+                   [](Case& c) { c.pool = Pool::kPages, c.page_size = 16, c.pool_dtype = DType::kE4m3, c.k_scale = 0.02f, c.v_scale = 3; }));
   t.push_back(with(ragged("stacked", 4, 2, 128, 128), [](Case& c) { c.pool = Pool::kStacked; }));
   t.push_back(with(ragged("int64_indices", 4, 2, 128, 128), [](Case& c) { c.index = DType::kI64; }));
   t.push_back(with(ragged("fused_projection", 4, 2, 128, 128), [](Case& c) { c.fused = true; }));

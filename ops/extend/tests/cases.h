@@ -39,11 +39,11 @@ struct Case {
   int64_t window = -1;
   float cap = 0, k_scale = 1, v_scale = 1;
   Sinks sinks = Sinks::kNone;
-  float sink_size = 1;        // sinks alternate between + and - of about this size
-  float gain = 1;             // of q: raw scores are about gain * N(0, 1)
+  float sink_size = 1;  // sinks alternate between + and - of about this size
+  float gain = 1;       // of q: raw scores are about gain * N(0, 1)
   Mask mask = Mask::kNone;
-  bool mask_prefix = false;   // the mask has a say in the prefix too
-  int64_t mask_offset = 0;    // columns in front of the listed prefix
+  bool mask_prefix = false;  // the mask has a say in the prefix too
+  int64_t mask_offset = 0;   // columns in front of the listed prefix
   int64_t temperature = -1;
   bool skip_prefix = false, skip_extend = false, lse = true;
   int64_t trailing = 0;       // rows of q, k, v, out that belong to no request

@@ -33,8 +33,9 @@ Pair pair_of(const char* name, int64_t Hq, int64_t Hkv, int64_t Lq, int64_t Lv, 
   return pair;
 }
 const std::vector<Pair>& pairs() {
-  static const std::vector<Pair> list{pair_of("d64", 4, 2, 64, 64, false),      pair_of("d128", 8, 2, 128, 128, false), pair_of("d192_128", 4, 4, 192, 128, false),
-                                      pair_of("d256", 4, 2, 256, 256, false),   pair_of("d512", 4, 2, 512, 512, false), pair_of("latent576", 16, 1, 576, 512, true),
+  static const std::vector<Pair> list{pair_of("d64", 4, 2, 64, 64, false),        pair_of("d128", 8, 2, 128, 128, false),
+                                      pair_of("d192_128", 4, 4, 192, 128, false), pair_of("d256", 4, 2, 256, 256, false),
+                                      pair_of("d512", 4, 2, 512, 512, false),     pair_of("latent576", 16, 1, 576, 512, true),
                                       pair_of("latent512", 16, 1, 512, 512, true)};
   return list;
 }
@@ -101,9 +102,9 @@ class Gpu : public ::testing::TestWithParam<Selection> {
   std::unique_ptr<Guarded> workspace_;
 };
 
-#define ASSERT_OK(expr)                              \
-  do {                                               \
-    const ::hyla::Status ok_status_ = (expr);        \
+#define ASSERT_OK(expr)                                   \
+  do {                                                    \
+    const ::hyla::Status ok_status_ = (expr);             \
     ASSERT_TRUE(ok_status_.ok()) << ok_status_.message(); \
   } while (0)
 
@@ -135,10 +136,8 @@ TEST_P(Gpu, TwentyRunsGiveTheSameBits) {
     ASSERT_OK(placed_->poison_outputs());
     ASSERT_OK(enqueue(backend_->stream()));
     ASSERT_OK(backend_->synchronize());
-    if (i == 0)
-      first = outputs();
-    else
-      ASSERT_TRUE(first == outputs()) << "run " << i;
+    if (i == 0) first = outputs();
+    else ASSERT_TRUE(first == outputs()) << "run " << i;
   }
 }
 
@@ -171,8 +170,11 @@ TEST_P(Gpu, AllocatesNothing) {
 class FarRows {
  public:
   FarRows(const TensorView& host, int64_t pitch, int64_t first, int64_t rows_in_all)
-      : host_(host), row_bytes_(static_cast<size_t>(host.shape[1] * host.shape[2] * size_of(host.dtype))), pitch_bytes_(static_cast<size_t>(pitch * size_of(host.dtype))),
-        offset_(static_cast<size_t>(first) * pitch_bytes_), memory_(static_cast<size_t>(rows_in_all) * pitch_bytes_) {
+      : host_(host),
+        row_bytes_(static_cast<size_t>(host.shape[1] * host.shape[2] * size_of(host.dtype))),
+        pitch_bytes_(static_cast<size_t>(pitch * size_of(host.dtype))),
+        offset_(static_cast<size_t>(first) * pitch_bytes_),
+        memory_(static_cast<size_t>(rows_in_all) * pitch_bytes_) {
     view_ = host;
     view_.data = memory_.data(), view_.device = {DeviceKind::kCuda, 0}, view_.stride[0] = pitch, view_.shape[0] = rows_in_all;
   }

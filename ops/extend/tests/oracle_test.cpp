@@ -15,7 +15,8 @@ CaseData two_keys(float first, float second) {
   Args& a = data.args;
   for (int64_t d = 0; d < 8; ++d) {
     store_float(a.q.data, a.q.dtype, d, d == 0), store_float(a.k.data, a.k.dtype, d, second), store_float(a.v.data, a.v.dtype, d, 10);
-    for (int64_t s = 0; s < a.k_buffer.shape[0]; ++s) store_float(a.k_buffer.data, a.k_buffer.dtype, s * 8 + d, first), store_float(a.v_buffer.data, a.v_buffer.dtype, s * 8 + d, 2);
+    for (int64_t s = 0; s < a.k_buffer.shape[0]; ++s)
+      store_float(a.k_buffer.data, a.k_buffer.dtype, s * 8 + d, first), store_float(a.v_buffer.data, a.v_buffer.dtype, s * 8 + d, 2);
   }
   a.sm_scale = 1;
   return data;

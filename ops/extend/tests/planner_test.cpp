@@ -12,7 +12,8 @@ namespace {
 
 Problem problem(int64_t n, int64_t prefix, int64_t Hq, int64_t Hkv, int64_t Lq, int64_t Lv, DeviceKind kind) {
   Problem p;
-  p.n = n, p.batch = 1, p.Hq = Hq, p.Hkv = Hkv, p.Lq = Lq, p.Lv = Lv, p.slots = prefix + 1, p.prefix_capacity = p.max_prefix = prefix, p.max_extend = n, p.sm_scale = 0.1f;
+  p.n = n, p.batch = 1, p.Hq = Hq, p.Hkv = Hkv, p.Lq = Lq, p.Lv = Lv, p.slots = prefix + 1, p.prefix_capacity = p.max_prefix = prefix, p.max_extend = n,
+  p.sm_scale = 0.1f;
   p.device = {kind, 0};
   return p;
 }

@@ -39,12 +39,37 @@ std::vector<Wrong> wrong_arguments() {
   const auto reshape = [](TensorView t, std::initializer_list<int64_t> shape) { return contiguous(t.data, t.dtype, shape, t.device); };
   return {
       {"q_absent", [](Args& a) { a.q = {}; }, "q", {"rank 3 [n, Hq, Lq]", "absent"}},
-      {"q_rank", [=](Args& a) { a.q = reshape(a.q, {8, 256}); }, "q", {"rank 3", "[8, 256]"}},
+      {"q_rank",
+       [=](Args& a) {
+         a.q = reshape(a.q, {8, 256});
+       },
+       "q",
+       {"rank 3", "[8, 256]"}},
       {"q_dtype", [](Args& a) { a.q.dtype = DType::kE4m3; }, "q.dtype", {"bf16, fp16 or fp32", "e4m3"}},
-      {"q_no_heads", [=](Args& a) { a.q = reshape(a.q, {8, 0, 64}); }, "q.shape[1]", {"at least one head", "0"}},
-      {"q_head_dim", [=](Args& a) { a.q = reshape(a.q, {8, 4, 60}); }, "q.shape[2]", {"multiple of 8 from 8 to 576", "60"}},
-      {"q_head_dim_13", [=](Args& a) { a.q = reshape(a.q, {8, 4, 13}); }, "q.shape[2]", {"multiple of 8", "13"}},
-      {"q_head_dim_large", [=](Args& a) { a.q.shape = {8, 1, 584}, a.q.stride = {584, 584, 1}; }, "q.shape[2]", {"576", "584"}},
+      {"q_no_heads",
+       [=](Args& a) {
+         a.q = reshape(a.q, {8, 0, 64});
+       },
+       "q.shape[1]",
+       {"at least one head", "0"}},
+      {"q_head_dim",
+       [=](Args& a) {
+         a.q = reshape(a.q, {8, 4, 60});
+       },
+       "q.shape[2]",
+       {"multiple of 8 from 8 to 576", "60"}},
+      {"q_head_dim_13",
+       [=](Args& a) {
+         a.q = reshape(a.q, {8, 4, 13});
+       },
+       "q.shape[2]",
+       {"multiple of 8", "13"}},
+      {"q_head_dim_large",
+       [=](Args& a) {
+         a.q.shape = {8, 1, 584}, a.q.stride = {584, 584, 1};
+       },
+       "q.shape[2]",
+       {"576", "584"}},
       {"q_inner_stride", [](Args& a) { a.q.shape[0] = 2, a.q.stride[2] = 2; }, "q.stride[2]", {"1 (contiguous innermost dimension)", "2"}},
       {"q_null", [](Args& a) { a.q.data = nullptr; }, "q.data", {"null"}},
       {"q_misaligned", [](Args& a) { a.q.data = static_cast<char*>(a.q.data) + 1; }, "q.data", {"alignment", "2 bytes"}},
@@ -56,43 +81,84 @@ std::vector<Wrong> wrong_arguments() {
       {"k_absent", [](Args& a) { a.k = {}; }, "k", {"rank 3", "absent"}},
       {"k_dtype", [](Args& a) { a.k.dtype = DType::kFp16; }, "k.dtype", {"bf16 (= q.dtype)", "fp16"}},
       {"k_tokens", [](Args& a) { a.k.shape[0] = 7; }, "k.shape[0]", {"8 (= q.shape[0])", "7"}},
-      {"k_heads_not_a_divisor", [](Args& a) { a.k.shape[0] = 8, a.k.shape[1] = 3, a.k.stride = {128, 0, 1}; }, "k.shape[1]", {"a divisor of q.shape[1] = 4", "3"}},
-      {"k_no_heads", [=](Args& a) { a.k = reshape(a.k, {8, 0, 64}); }, "k.shape[1]", {"a divisor", "0"}},
+      {"k_heads_not_a_divisor",
+       [](Args& a) {
+         a.k.shape[0] = 8, a.k.shape[1] = 3, a.k.stride = {128, 0, 1};
+       },
+       "k.shape[1]",
+       {"a divisor of q.shape[1] = 4", "3"}},
+      {"k_no_heads",
+       [=](Args& a) {
+         a.k = reshape(a.k, {8, 0, 64});
+       },
+       "k.shape[1]",
+       {"a divisor", "0"}},
       {"k_more_heads_than_q", [](Args& a) { a.k.shape[1] = 8, a.k.stride[1] = 0; }, "k.shape[1]", {"a divisor", "8"}},
       {"k_head_dim", [](Args& a) { a.k.shape[2] = 56; }, "k.shape[2]", {"64 (= q.shape[2])", "56"}},
-      {"k_device", [](Args& a) { a.k.device = {DeviceKind::kCuda, 0}; }, "k.device", {"cpu (= q.device)", "cuda:0"}},
+      {"k_device",
+       [](Args& a) {
+         a.k.device = {DeviceKind::kCuda, 0};
+       },
+       "k.device",
+       {"cpu (= q.device)", "cuda:0"}},
       {"v_heads", [](Args& a) { a.v.shape[1] = 1; }, "v.shape[1]", {"2 (= k.shape[1])", "1"}},
       {"v_head_dim", [](Args& a) { a.v.shape[2] = 20; }, "v.shape[2]", {"multiple of 8", "20"}},
       {"v_tokens", [](Args& a) { a.v.shape[0] = 6; }, "v.shape[0]", {"8 (= q.shape[0])", "6"}},
       {"v_dtype", [](Args& a) { a.v.dtype = DType::kFp16; }, "v.dtype", {"bf16 (= q.dtype)", "fp16"}},
       {"k_buffer_absent", [](Args& a) { a.k_buffer = {}; }, "k_buffer", {"rank 3 [slots, Hkv, 64]", "absent"}},
-      {"k_buffer_rank", [=](Args& a) { a.k_buffer = reshape(a.k_buffer, {17, 128}); }, "k_buffer", {"rank 3", "[17, 128]"}},
+      {"k_buffer_rank",
+       [=](Args& a) {
+         a.k_buffer = reshape(a.k_buffer, {17, 128});
+       },
+       "k_buffer",
+       {"rank 3", "[17, 128]"}},
       {"k_buffer_dtype", [](Args& a) { a.k_buffer.dtype = DType::kFp16; }, "k_buffer.dtype", {"bf16 (= q.dtype), e4m3 or e5m2", "fp16"}},
       {"k_buffer_heads", [](Args& a) { a.k_buffer.shape[1] = 1; }, "k_buffer.shape[1]", {"2 (= k.shape[1])", "1"}},
       {"k_buffer_head_dim", [](Args& a) { a.k_buffer.shape[2] = 32; }, "k_buffer.shape[2]", {"64 (= q.shape[2])", "32"}},
       {"v_buffer_head_dim", [](Args& a) { a.v_buffer.shape[2] = 24; }, "v_buffer.shape[2]", {"32 (= v.shape[2])", "24"}},
       {"v_buffer_dtype", [](Args& a) { a.v_buffer.dtype = DType::kE4m3; }, "v_buffer.dtype", {"bf16 (= k_buffer.dtype)", "e4m3"}},
       {"v_buffer_slots", [](Args& a) { a.v_buffer.shape[0] = 3; }, "v_buffer.shape[0]", {"= k_buffer.shape[0]", "3"}},
-      {"v_buffer_rank", [](Args& a) {
+      {"v_buffer_rank",
+       [](Args& a) {
          a.v_buffer.rank = 4, a.v_buffer.shape = {a.v_buffer.shape[0], 1, 2, 32}, a.v_buffer.stride = {64, 64, 32, 1};
-       }, "v_buffer", {"rank 3 (= k_buffer.rank)"}},
-      {"page_size_zero", [](Args& a) {
+       },
+       "v_buffer",
+       {"rank 3 (= k_buffer.rank)"}},
+      {"page_size_zero",
+       [](Args& a) {
          a.k_buffer.rank = 4, a.k_buffer.shape = {17, 0, 2, 64}, a.k_buffer.stride = {128, 128, 64, 1};
-       }, "k_buffer.shape[1]", {"a page size >= 1", "0"}},
-      {"k_buffer_device", [](Args& a) { a.k_buffer.device = {DeviceKind::kCuda, 1}; }, "k_buffer.device", {"cpu", "cuda:1"}},
+       },
+       "k_buffer.shape[1]",
+       {"a page size >= 1", "0"}},
+      {"k_buffer_device",
+       [](Args& a) {
+         a.k_buffer.device = {DeviceKind::kCuda, 1};
+       },
+       "k_buffer.device",
+       {"cpu", "cuda:1"}},
       {"qo_indptr_absent", [](Args& a) { a.qo_indptr = {}; }, "qo_indptr", {"rank 1", "absent"}},
       {"qo_indptr_dtype", [](Args& a) { a.qo_indptr.dtype = DType::kFp32; }, "qo_indptr.dtype", {"int32 or int64", "fp32"}},
       {"qo_indptr_empty", [](Args& a) { a.qo_indptr.shape[0] = 0; }, "qo_indptr.shape[0]", {"batch + 1 >= 1", "0"}},
       {"qo_indptr_stride", [](Args& a) { a.qo_indptr.stride[0] = 2; }, "qo_indptr.stride[0]", {"1", "2"}},
       {"kv_indptr_length", [](Args& a) { a.kv_indptr.shape[0] = 2; }, "kv_indptr.shape[0]", {"3 (= qo_indptr.shape[0])", "2"}},
       {"kv_indices_dtype", [](Args& a) { a.kv_indices.dtype = DType::kBf16; }, "kv_indices.dtype", {"int32 or int64", "bf16"}},
-      {"kv_indices_device", [](Args& a) { a.kv_indices.device = {DeviceKind::kCuda, 0}; }, "kv_indices.device", {"cpu", "cuda:0"}},
+      {"kv_indices_device",
+       [](Args& a) {
+         a.kv_indices.device = {DeviceKind::kCuda, 0};
+       },
+       "kv_indices.device",
+       {"cpu", "cuda:0"}},
       {"max_extend_negative", [](Args& a) { a.max_extend = -1; }, "max_extend", {">= 0", "-1"}},
       {"max_prefix_negative", [](Args& a) { a.max_prefix = -4; }, "max_prefix", {">= 0", "-4"}},
       {"mask_without_indptr", [](Args& a) { a.mask_indptr = {}; }, "mask_indptr", {"[3] beside custom_mask", "absent"}},
       {"indptr_without_mask", [](Args& a) { a.custom_mask = {}; }, "custom_mask", {"beside mask_indptr", "absent"}},
       {"mask_dtype", [](Args& a) { a.custom_mask.dtype = DType::kBf16, a.custom_mask.shape[0] = 8; }, "custom_mask.dtype", {"u8 or bool", "bf16"}},
-      {"mask_rank", [](Args& a) { a.custom_mask = contiguous(a.custom_mask.data, DType::kU8, {2, 4}); }, "custom_mask", {"rank 1", "[2, 4]"}},
+      {"mask_rank",
+       [](Args& a) {
+         a.custom_mask = contiguous(a.custom_mask.data, DType::kU8, {2, 4});
+       },
+       "custom_mask",
+       {"rank 1", "[2, 4]"}},
       {"mask_indptr_length", [](Args& a) { a.mask_indptr.shape[0] = 2; }, "mask_indptr.shape[0]", {"3", "2"}},
       {"window_offsets_length", [](Args& a) { a.window_kv_offsets.shape[0] = 1; }, "window_kv_offsets.shape[0]", {"2", "1"}},
       {"sinks_dtype", [](Args& a) { a.sinks.dtype = DType::kFp16; }, "sinks.dtype", {"fp32 or bf16", "fp16"}},
@@ -120,12 +186,20 @@ std::vector<Wrong> wrong_arguments() {
       {"v_scale_inf", [](Args& a) { a.v_scale = kInf; }, "v_scale", {"finite"}},
       {"window", [](Args& a) { a.sliding_window = -2; }, "sliding_window", {"-1 (off)", "-2"}},
       {"temperature_one", [](Args& a) { a.xai_temperature_len = 1; }, "xai_temperature_len", {">= 2", "1"}},
-      {"cuda_device_on_cpu_plan", [](Args& a) {
-         for (TensorView* t : {&a.q, &a.k, &a.v, &a.k_buffer, &a.v_buffer, &a.qo_indptr, &a.kv_indptr, &a.kv_indices, &a.custom_mask, &a.mask_indptr, &a.window_kv_offsets,
-                               &a.sinks, &a.out, &a.lse})
+      {"cuda_device_on_cpu_plan",
+       [](Args& a) {
+         for (TensorView* t : {&a.q, &a.k, &a.v, &a.k_buffer, &a.v_buffer, &a.qo_indptr, &a.kv_indptr, &a.kv_indices, &a.custom_mask, &a.mask_indptr,
+                               &a.window_kv_offsets, &a.sinks, &a.out, &a.lse})
            t->device = {DeviceKind::kCuda, 0};
-       }, "device", {"cuda:0"}},
-      {"fp32_on_cuda", [=](Args& a) { a.q = reshape(a.q, {4, 4, 64}), a.q.dtype = DType::kFp32, a.q.device = {DeviceKind::kCuda, 0}; }, "q.dtype", {"CPU only", "fp32"}},
+       },
+       "device",
+       {"cuda:0"}},
+      {"fp32_on_cuda",
+       [=](Args& a) {
+         a.q = reshape(a.q, {4, 4, 64}), a.q.dtype = DType::kFp32, a.q.device = {DeviceKind::kCuda, 0};
+       },
+       "q.dtype",
+       {"CPU only", "fp32"}},
   };
 }
 

@@ -19,8 +19,9 @@ class ExtendProperties : public OnTargets {};
 
 // The parts' outputs weighted by exp(LSE) give the whole.
 TEST_P(ExtendProperties, PrefixAndNewPartMergeToOneShot) {
-  for (const char* name : {"d64", "d128", "d256", "d192_128", "d512", "latent576", "window127", "window_cap_sinks", "cap50", "sinks_fp32", "sinks_huge", "e4m3", "temperature",
-                           "pages16", "pages16_latent", "mask_tree", "mask_rows_without_keys", "mixed_rows", "decode_rows", "full", "fp16"}) {
+  for (const char* name : {"d64",         "d128",       "d256", "d192_128",    "d512",    "latent576",      "window127", "window_cap_sinks",       "cap50",
+                           "sinks_fp32",  "sinks_huge", "e4m3", "temperature", "pages16", "pages16_latent", "mask_tree", "mask_rows_without_keys", "mixed_rows",
+                           "decode_rows", "full",       "fp16"}) {
     SCOPED_TRACE(name);
     CaseData data = make_data(*find_case(name));
     HYLA_COMPUTE(whole, data);
@@ -90,7 +91,8 @@ TEST_P(ExtendProperties, PiecesGiveWhatOneShotGives) {
         slots.push_back(t * 7 % 599);
         copy_row(a.k, t, a.k_buffer, slots.back()), copy_row(a.v, t, a.v_buffer, slots.back());
       }
-      a.kv_indices = add_integers(piece, DType::kI32, slots), a.kv_indptr = add_integers(piece, DType::kI32, {0, done}), a.qo_indptr = add_integers(piece, DType::kI32, {0, count});
+      a.kv_indices = add_integers(piece, DType::kI32, slots), a.kv_indptr = add_integers(piece, DType::kI32, {0, done}),
+      a.qo_indptr = add_integers(piece, DType::kI32, {0, count});
       for (TensorView* t : {&a.q, &a.k, &a.v}) t->data = t->as<uint8_t>() + done * t->stride[0] * 2, t->shape[0] = count;
       a.max_extend = count, a.max_prefix = done;
       renew_outputs(piece);
@@ -101,7 +103,9 @@ TEST_P(ExtendProperties, PiecesGiveWhatOneShotGives) {
     EXPECT_LE(rel_l2(out, whole.out), 0.004);
     EXPECT_LE(max_lse_error(lse, whole.lse), 1e-5);
     // No drift: the last quarter is as close as the first.
-    const auto quarter = [&](const std::vector<double>& v, size_t k) { return std::vector<double>(v.begin() + static_cast<int64_t>(v.size() * k / 4), v.begin() + static_cast<int64_t>(v.size() * (k + 1) / 4)); };
+    const auto quarter = [&](const std::vector<double>& v, size_t k) {
+      return std::vector<double>(v.begin() + static_cast<int64_t>(v.size() * k / 4), v.begin() + static_cast<int64_t>(v.size() * (k + 1) / 4));
+    };
     EXPECT_LE(rel_l2(quarter(out, 3), quarter(whole.out, 3)), 0.004);
   }
 }
@@ -187,7 +191,8 @@ TEST_P(ExtendProperties, OnePartEqualsTwoParts) {
     CaseData one_data = make_data(c);
     Args& a = one_data.args;
     std::vector<int64_t> slots = integers_of(a.kv_indices);
-    const TensorView k = add_tensor(one_data, DType::kBf16, {a.k_buffer.shape[0] + rows, 2, 64}), v = add_tensor(one_data, DType::kBf16, {a.k_buffer.shape[0] + rows, 2, 64});
+    const TensorView k = add_tensor(one_data, DType::kBf16, {a.k_buffer.shape[0] + rows, 2, 64}),
+                     v = add_tensor(one_data, DType::kBf16, {a.k_buffer.shape[0] + rows, 2, 64});
     for (int64_t s = 0; s < a.k_buffer.shape[0]; ++s) copy_row(a.k_buffer, s, k, s), copy_row(a.v_buffer, s, v, s);
     for (int64_t t = 0; t < rows; ++t) slots.push_back(a.k_buffer.shape[0] + t), copy_row(a.k, t, k, slots.back()), copy_row(a.v, t, v, slots.back());
     // Every rule of the two-part call as one mask over the whole list.
@@ -300,7 +305,8 @@ TEST(ExtendCpu, NanReachesOnlyTheRowsThatSeeIt) {
           } else {
             for (size_t d = 0; d < 64; ++d) ASSERT_TRUE(std::isfinite(b.out[first + d])) << row << " " << h;
             EXPECT_LE(rel_l2({b.out.begin() + static_cast<int64_t>(first), b.out.begin() + static_cast<int64_t>(first + 64)},
-                             {a.out.begin() + static_cast<int64_t>(first), a.out.begin() + static_cast<int64_t>(first + 64)}), 0.01);
+                             {a.out.begin() + static_cast<int64_t>(first), a.out.begin() + static_cast<int64_t>(first + 64)}),
+                      0.01);
           }
         }
     }

@@ -18,7 +18,8 @@ Case random_case(uint64_t seed) {
   Case c;
   c.name = "random_" + std::to_string(seed), c.seed = seed;
   const int64_t requests = 1 + below(4);
-  for (int64_t i = 0; i < requests; ++i) c.extend.push_back(one_of(0, 1, 7, 64, 65, 130) * (below(4) > 0)), c.prefix.push_back(one_of(0, 1, 16, 63, 64, 200, 400) * (below(5) > 0));
+  for (int64_t i = 0; i < requests; ++i)
+    c.extend.push_back(one_of(0, 1, 7, 64, 65, 130) * (below(4) > 0)), c.prefix.push_back(one_of(0, 1, 16, 63, 64, 200, 400) * (below(5) > 0));
   c.latent = below(6) == 0;
   if (c.latent) {
     c.Lq = one_of(576, 512), c.Lv = 512, c.Hkv = 1, c.Hq = one_of(1, 4, 6, 16);
@@ -34,7 +35,8 @@ Case random_case(uint64_t seed) {
   if (below(3) == 0) c.window = one_of(0, 3, 50, 127, 300);
   if (below(4) == 0) c.cap = one_of(5.0f, 30.0f), c.gain = one_of(1.0f, 10.0f);
   if (below(3) == 0) c.sinks = one_of(Sinks::kFp32, Sinks::kBf16), c.sink_size = one_of(1.0f, 20.0f);
-  if (below(4) == 0) c.mask = one_of(Mask::kCausal, Mask::kTree, Mask::kBlockCausal, Mask::kSparse), c.mask_prefix = below(2) == 0, c.mask_offset = below(2) * 5;
+  if (below(4) == 0)
+    c.mask = one_of(Mask::kCausal, Mask::kTree, Mask::kBlockCausal, Mask::kSparse), c.mask_prefix = below(2) == 0, c.mask_offset = below(2) * 5;
   if (below(5) == 0) c.temperature = one_of(2, 32, 100);
   c.skip_prefix = below(8) == 0, c.skip_extend = below(8) == 0, c.lse = below(5) > 0;
   c.trailing = below(3) * 5, c.bad_slots = below(5) == 0 ? 3 : 0, c.index = one_of(DType::kI32, DType::kI64);

@@ -18,7 +18,9 @@ class ExtendRun : public ::testing::Test {
     return c;
   }
   Workspace workspace() { return {workspace_.data(), plan_.workspace_bytes}; }
-  bool untouched() const { return std::all_of(out().begin(), out().end(), [](uint8_t b) { return b == 0xFF; }); }
+  bool untouched() const {
+    return std::all_of(out().begin(), out().end(), [](uint8_t b) { return b == 0xFF; });
+  }
   const std::vector<uint8_t>& out() const { return data_.buffers[data_.out_buffer]; }
 
   std::unique_ptr<testing::Backend> backend_ = testing::cpu_backend();
@@ -125,7 +127,8 @@ TEST_F(ExtendRun, EmptyBatchAndEmptyTensorsDoNothing) {
   EXPECT_TRUE(run(none.value(), args, workspace()).ok());
 
   Args empty = data.args;
-  for (TensorView* t : {&empty.q, &empty.k, &empty.v, &empty.out, &empty.lse, &empty.k_buffer, &empty.v_buffer, &empty.kv_indices}) t->shape[0] = 0, t->data = nullptr;
+  for (TensorView* t : {&empty.q, &empty.k, &empty.v, &empty.out, &empty.lse, &empty.k_buffer, &empty.v_buffer, &empty.kv_indices})
+    t->shape[0] = 0, t->data = nullptr;
   const int32_t zeros[3] = {};
   empty.qo_indptr.data = empty.kv_indptr.data = const_cast<int32_t*>(zeros);
   const Result<Plan> no_rows = plan(empty, find_device("cpu").value());
@@ -142,7 +145,11 @@ TEST_F(ExtendRun, WildIndptrsStayInBounds) {
     for (int which = 0; which < 5; ++which) {
       CaseData data = make_data(c);
       const Plan wild_plan = plan(data.args, find_device("cpu").value()).value();
-      TensorView& t = which == 0 ? data.args.qo_indptr : which == 1 ? data.args.kv_indptr : which == 2 ? data.args.mask_indptr : which == 3 ? data.args.kv_indices : data.args.window_kv_offsets;
+      TensorView& t = which == 0   ? data.args.qo_indptr
+                      : which == 1 ? data.args.kv_indptr
+                      : which == 2 ? data.args.mask_indptr
+                      : which == 3 ? data.args.kv_indices
+                                   : data.args.window_kv_offsets;
       if (t.dtype == DType::kI64) t.as<int64_t>()[1] = wild * (int64_t{1} << 20);
       else t.as<int32_t>()[1] = static_cast<int32_t>(wild);
       std::vector<std::byte> memory(wild_plan.workspace_bytes + 256);
@@ -189,7 +196,8 @@ TEST(ExtendContents, FindsWhatOnlyTheTensorsTell) {
 TEST(ExtendContents, DeviceMemoryIsNotRead) {
   CaseData data = make_data(*find_case("d64"));
   Args& a = data.args;
-  for (TensorView* t : {&a.q, &a.k, &a.v, &a.k_buffer, &a.v_buffer, &a.qo_indptr, &a.kv_indptr, &a.kv_indices, &a.out, &a.lse}) t->device = {DeviceKind::kCuda, 0};
+  for (TensorView* t : {&a.q, &a.k, &a.v, &a.k_buffer, &a.v_buffer, &a.qo_indptr, &a.kv_indptr, &a.kv_indices, &a.out, &a.lse})
+    t->device = {DeviceKind::kCuda, 0};
   EXPECT_EQ(check_contents(a).code(), Code::kUnsupported);
 }
 

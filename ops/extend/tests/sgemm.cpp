@@ -17,7 +17,8 @@ double sgemm_seconds(int n) {
   for (Operands& o : operands) o.a.setRandom(n, n), o.b.setRandom(n, n), o.c.setZero(n, n);
   const auto start = std::chrono::steady_clock::now();
   parallel_for(cpu_threads(), 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) operands[static_cast<size_t>(i)].c.noalias() = operands[static_cast<size_t>(i)].a * operands[static_cast<size_t>(i)].b;
+    for (int64_t i = begin; i < end; ++i)
+      operands[static_cast<size_t>(i)].c.noalias() = operands[static_cast<size_t>(i)].a * operands[static_cast<size_t>(i)].b;
   });
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }

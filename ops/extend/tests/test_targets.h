@@ -39,13 +39,13 @@ class OnTargets : public ::testing::TestWithParam<Target> {
   }
   bool on_gpu() const { return GetParam().backend != "cpu"; }
 };
-#define HYLA_COMPUTE(name, data)                             \
-  bool name##_skip = false;                                  \
-  const Outputs name = compute_or_skip(data, name##_skip);   \
+#define HYLA_COMPUTE(name, data)                           \
+  bool name##_skip = false;                                \
+  const Outputs name = compute_or_skip(data, name##_skip); \
   if (name##_skip) GTEST_SKIP() << name.status.message()
 
-#define HYLA_INSTANTIATE(suite)                                                                                               \
-  INSTANTIATE_TEST_SUITE_P(Extend, suite, ::testing::ValuesIn(all_targets()),                                                 \
+#define HYLA_INSTANTIATE(suite)                                               \
+  INSTANTIATE_TEST_SUITE_P(Extend, suite, ::testing::ValuesIn(all_targets()), \
                            [](const auto& info) { return info.param.backend + "_" + (info.param.variant.empty() ? "auto" : info.param.variant); })
 
 inline double rel_l2(const std::vector<double>& got, const std::vector<double>& want) {
@@ -96,7 +96,8 @@ inline void copy_row(const TensorView& from, int64_t from_row, const TensorView&
   const int64_t size = size_of(from.dtype);
   for (int64_t h = 0; h < from.shape[from.rank - 2]; ++h)
     std::memcpy(to.as<uint8_t>() + (to_row * to.stride[0] + h * to.stride[to.rank - 2]) * size,
-                from.as<uint8_t>() + (from_row * from.stride[0] + h * from.stride[from.rank - 2]) * size, static_cast<size_t>(from.shape[from.rank - 1] * size));
+                from.as<uint8_t>() + (from_row * from.stride[0] + h * from.stride[from.rank - 2]) * size,
+                static_cast<size_t>(from.shape[from.rank - 1] * size));
 }
 // The requests `order` of `data` (no masks), packed in that order.
 inline CaseData select_requests(const CaseData& data, const std::vector<int64_t>& order) {

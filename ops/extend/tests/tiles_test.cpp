@@ -72,10 +72,11 @@ TEST(ExtendTiles, MmaSyncTable) {
     bool alias;
     int64_t bytes, limit;
   };
-  for (const Row& r : {Row{64, 64, 128, 128, 2, false, 82944, kSm80}, Row{64, 64, 128, 64, 2, false, 50176, kSm120}, Row{96, 96, 128, 64, 3, false, 99328, kSm80},
-                       Row{128, 128, 128, 64, 2, false, 99328, kSm120}, Row{192, 128, 128, 64, 2, false, 132096, kSm80}, Row{192, 128, 128, 32, 2, false, 91136, kSm120},
-                       Row{256, 256, 64, 64, 2, false, 164864, kSm80}, Row{256, 256, 64, 32, 2, false, 99328, kSm120}, Row{512, 512, 64, 32, 1, false, 132096, kSm80},
-                       Row{512, 512, 32, 32, 1, false, 99328, kSm120}, Row{576, 512, 64, 32, 2, true, 148480, kSm80}, Row{576, 512, 32, 16, 3, true, 93184, kSm120}}) {
+  for (const Row& r :
+       {Row{64, 64, 128, 128, 2, false, 82944, kSm80}, Row{64, 64, 128, 64, 2, false, 50176, kSm120}, Row{96, 96, 128, 64, 3, false, 99328, kSm80},
+        Row{128, 128, 128, 64, 2, false, 99328, kSm120}, Row{192, 128, 128, 64, 2, false, 132096, kSm80}, Row{192, 128, 128, 32, 2, false, 91136, kSm120},
+        Row{256, 256, 64, 64, 2, false, 164864, kSm80}, Row{256, 256, 64, 32, 2, false, 99328, kSm120}, Row{512, 512, 64, 32, 1, false, 132096, kSm80},
+        Row{512, 512, 32, 32, 1, false, 99328, kSm120}, Row{576, 512, 64, 32, 2, true, 148480, kSm80}, Row{576, 512, 32, 16, 3, true, 93184, kSm120}}) {
     TileConfig t = tile(Mma::kMmaSync, r.Lq, r.Lv, r.m, r.n, r.stages);
     t.v_aliases_k = r.alias;
     EXPECT_EQ(smem_use(t).total(), r.bytes) << r.Lq << "/" << r.Lv << " " << t.str();

@@ -37,7 +37,8 @@ TEST_P(ExtendWindows, EveryKeySetOfSmallShapes) {
             for (int64_t key = 0; key < prefix + rows; ++key) {
               const int64_t distance = prefix + q - key;
               const bool want = (!causal || distance >= 0) && (window < 0 || (distance <= window && -distance <= window));
-              ASSERT_EQ(o.out[static_cast<size_t>(q * 2 * 64 + key)] > 0, want) << "W=" << window << " prefix=" << prefix << " rows=" << rows << " causal=" << causal << " q=" << q << " key=" << key;
+              ASSERT_EQ(o.out[static_cast<size_t>(q * 2 * 64 + key)] > 0, want)
+                  << "W=" << window << " prefix=" << prefix << " rows=" << rows << " causal=" << causal << " q=" << q << " key=" << key;
               ASSERT_EQ(key_allowed(data.args, 0, q, key), want) << "the oracle's rule";
             }
         }
@@ -59,9 +60,12 @@ TEST_P(ExtendWindows, WideWindowsAtFullLength) {
     c.extend = {rows}, c.prefix = {prefix}, c.Hq = c.Hkv = 1, c.Lq = c.Lv = 64, c.window = window, c.gain = 0.1f;
     CaseData data = make_data(c);
     std::vector<int64_t> marked;
-    for (int64_t key = 0; key < 8; ++key) marked.push_back(key), marked.push_back(880 + key), marked.push_back(4090 + key), marked.push_back(4496 + key), marked.push_back(4992 + key);
+    for (int64_t key = 0; key < 8; ++key)
+      marked.push_back(key), marked.push_back(880 + key), marked.push_back(4090 + key), marked.push_back(4496 + key), marked.push_back(4992 + key);
     const std::vector<int64_t> slots = integers_of(data.args.kv_indices);
-    const auto values_of = [&](int64_t key) { return key < prefix ? data.args.v_buffer.as<uint16_t>() + slots[static_cast<size_t>(key)] * 64 : data.args.v.as<uint16_t>() + (key - prefix) * 64; };
+    const auto values_of = [&](int64_t key) {
+      return key < prefix ? data.args.v_buffer.as<uint16_t>() + slots[static_cast<size_t>(key)] * 64 : data.args.v.as<uint16_t>() + (key - prefix) * 64;
+    };
     for (int64_t key = 0; key < 5000; ++key) std::memset(values_of(key), 0, 128);
     for (size_t m = 0; m < marked.size(); ++m) values_of(marked[m])[m] = float_to_bf16(1000);
     HYLA_COMPUTE(o, data);

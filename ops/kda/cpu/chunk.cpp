@@ -30,7 +30,8 @@ void read_row(const TensorView& t, int64_t at, int64_t n, float* to) {
       for (int64_t i = 0; i < n; ++i) to[i] = fp16_to_float(from[i]);
       break;
     }
-    default: std::copy_n(t.as<float>() + at, n, to);
+    default:
+      std::copy_n(t.as<float>() + at, n, to);
   }
 }
 
@@ -46,7 +47,8 @@ void write_row(const TensorView& t, int64_t at, int64_t n, const float* from) {
       for (int64_t i = 0; i < n; ++i) to[i] = float_to_fp16(from[i]);
       break;
     }
-    default: std::copy_n(from, n, t.as<float>() + at);
+    default:
+      std::copy_n(from, n, t.as<float>() + at);
   }
 }
 
@@ -139,7 +141,7 @@ void advance(const Head& h, int64_t begin, int64_t count, const Scratch& s) {
     for (int64_t j = 0; j < i; ++j) u -= s.a_kk[i * kChunk + j] * row(s.x + j * V, V);
   }
   Eigen::Map<Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>, 0, Eigen::OuterStride<>> A(s.a_qk, count, count,
-                                                                                                              Eigen::OuterStride<>(kChunk));
+                                                                                                               Eigen::OuterStride<>(kChunk));
   O.noalias() = Qe * S;
   O.noalias() += A * X;
   O *= h.problem.scale;
@@ -151,8 +153,7 @@ void advance(const Head& h, int64_t begin, int64_t count, const Scratch& s) {
   S.noalias() += Kd.transpose() * X;
 
   const TensorView& out = h.args.out;
-  for (int64_t i = 0; i < count; ++i)
-    write_row(out, h.batch * out.stride[0] + (begin + i) * out.stride[1] + h.head * out.stride[2], V, s.out + i * V);
+  for (int64_t i = 0; i < count; ++i) write_row(out, h.batch * out.stride[0] + (begin + i) * out.stride[1] + h.head * out.stride[2], V, s.out + i * V);
 }
 
 }  // namespace hyla::kda::cpu

@@ -56,8 +56,8 @@ struct Destinations {
   __device__ __forceinline__ int64_t row_of(int tokens, int cursor) const {
     if (p.checkpoint_offsets.data == nullptr) return first_row + tokens / kCheckpointTokens - 1;
     const int64_t at = item.sequence * p.offsets_stride + cursor * p.checkpoint_offsets.stride;
-    const int64_t asked = p.checkpoint_offsets.wide ? static_cast<const int64_t*>(p.checkpoint_offsets.data)[at]
-                                                    : static_cast<const int32_t*>(p.checkpoint_offsets.data)[at];
+    const int64_t asked =
+        p.checkpoint_offsets.wide ? static_cast<const int64_t*>(p.checkpoint_offsets.data)[at] : static_cast<const int32_t*>(p.checkpoint_offsets.data)[at];
     return asked == tokens ? item.sequence * p.offsets_per_sequence + cursor : -1;
   }
 };

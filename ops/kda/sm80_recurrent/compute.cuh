@@ -15,9 +15,14 @@ namespace hyla::kda::sm80_recurrent {
 
 __device__ __forceinline__ void write_out(const Params& p, int64_t at, float x) {
   switch (p.out_type) {
-    case Element::kBf16: static_cast<__nv_bfloat16*>(const_cast<void*>(p.out.data))[at] = __float2bfloat16_rn(x); break;
-    case Element::kFp16: static_cast<__half*>(const_cast<void*>(p.out.data))[at] = __float2half_rn(x); break;
-    default: static_cast<float*>(const_cast<void*>(p.out.data))[at] = x;
+    case Element::kBf16:
+      static_cast<__nv_bfloat16*>(const_cast<void*>(p.out.data))[at] = __float2bfloat16_rn(x);
+      break;
+    case Element::kFp16:
+      static_cast<__half*>(const_cast<void*>(p.out.data))[at] = __float2half_rn(x);
+      break;
+    default:
+      static_cast<float*>(const_cast<void*>(p.out.data))[at] = x;
   }
 }
 
@@ -33,7 +38,7 @@ template <class T>
 struct Compute {
   static constexpr Config kC = T::kConfig;
   static constexpr int kRows = kC.rows(), kColumns = kC.columns_per_thread, kLanes = kC.lanes;
-  static constexpr int kSums = 2 * kGroup * kColumns;      // of a thread: [column][p 0..3, o 0..3]
+  static constexpr int kSums = 2 * kGroup * kColumns;                  // of a thread: [column][p 0..3, o 0..3]
   static constexpr int kHeld = kSums > kLanes ? kSums / kLanes : 1;    // of them after the reduction
   static constexpr int kRepeat = kSums < kLanes ? kLanes / kSums : 1;  // neighbours that then hold the same
   static constexpr int kTeam = kLanes / kColumns;                      // threads that then hold the sums of one column
@@ -41,9 +46,9 @@ struct Compute {
   using S = Stage<T>;
 
   const Params& p;
-  int thread_lane; // within the warp
-  int lane;        // within the lanes of a column
-  int column;      // first column of the thread, within the block's
+  int thread_lane;  // within the warp
+  int lane;         // within the lanes of a column
+  int column;       // first column of the thread, within the block's
   State<T> state;
 
   __device__ __forceinline__ void partial(const float* stage, float (&sums)[kSums]) const {

@@ -11,13 +11,13 @@ constexpr int kGroup = 4;
 // A block owns `columns()` of one head's V columns. Compute warps hold that part of the state in registers: each thread `columns_per_thread`
 // columns x `rows()` K rows, `lanes` threads sharing a column. Prepare warps turn raw q, k, g of a group of tokens into fp32 operands.
 struct Config {
-  int dim;                 // K = V
+  int dim;  // K = V
   int columns_per_thread;
-  int lanes;               // threads that share a column, splitting K
+  int lanes;  // threads that share a column, splitting K
   int compute_warps;
-  int prepare_warps;       // each takes every prepare_warps-th group
-  int stages;              // groups in shared memory; a multiple of prepare_warps
-  int blocks_per_sm;       // that the register budget must allow
+  int prepare_warps;  // each takes every prepare_warps-th group
+  int stages;         // groups in shared memory; a multiple of prepare_warps
+  int blocks_per_sm;  // that the register budget must allow
 
   constexpr int rows() const { return dim / lanes; }
   constexpr int columns_per_warp() const { return 32 / lanes * columns_per_thread; }

@@ -26,19 +26,33 @@ enum BarrierId : int { kFull = 1, kEmpty = 1 + kMostStages };
 template <int kId>
 __device__ __forceinline__ void barrier_sync(int stage, int threads) {
   switch (stage) {
-    case 0: asm volatile("bar.sync %0, %1;" ::"n"(kId), "r"(threads) : "memory"); break;
-    case 1: asm volatile("bar.sync %0, %1;" ::"n"(kId + 1), "r"(threads) : "memory"); break;
-    case 2: asm volatile("bar.sync %0, %1;" ::"n"(kId + 2), "r"(threads) : "memory"); break;
-    default: asm volatile("bar.sync %0, %1;" ::"n"(kId + 3), "r"(threads) : "memory");
+    case 0:
+      asm volatile("bar.sync %0, %1;" ::"n"(kId), "r"(threads) : "memory");
+      break;
+    case 1:
+      asm volatile("bar.sync %0, %1;" ::"n"(kId + 1), "r"(threads) : "memory");
+      break;
+    case 2:
+      asm volatile("bar.sync %0, %1;" ::"n"(kId + 2), "r"(threads) : "memory");
+      break;
+    default:
+      asm volatile("bar.sync %0, %1;" ::"n"(kId + 3), "r"(threads) : "memory");
   }
 }
 template <int kId>
 __device__ __forceinline__ void barrier_arrive(int stage, int threads) {
   switch (stage) {
-    case 0: asm volatile("bar.arrive %0, %1;" ::"n"(kId), "r"(threads) : "memory"); break;
-    case 1: asm volatile("bar.arrive %0, %1;" ::"n"(kId + 1), "r"(threads) : "memory"); break;
-    case 2: asm volatile("bar.arrive %0, %1;" ::"n"(kId + 2), "r"(threads) : "memory"); break;
-    default: asm volatile("bar.arrive %0, %1;" ::"n"(kId + 3), "r"(threads) : "memory");
+    case 0:
+      asm volatile("bar.arrive %0, %1;" ::"n"(kId), "r"(threads) : "memory");
+      break;
+    case 1:
+      asm volatile("bar.arrive %0, %1;" ::"n"(kId + 1), "r"(threads) : "memory");
+      break;
+    case 2:
+      asm volatile("bar.arrive %0, %1;" ::"n"(kId + 2), "r"(threads) : "memory");
+      break;
+    default:
+      asm volatile("bar.arrive %0, %1;" ::"n"(kId + 3), "r"(threads) : "memory");
   }
 }
 
@@ -76,10 +90,8 @@ __device__ __forceinline__ void compute_role(const Params& p, const Item& item, 
   constexpr int kJoined = 32 * (kC.compute_warps + 1);
   Compute<T> c{p, lane, lane % kC.lanes, warp * kC.columns_per_warp() + lane / kC.lanes * kC.columns_per_thread};
   const int block_column = item.split * kC.columns(), column = block_column + c.column;
-  if (item.initial_slot >= 0)
-    c.state.load(p.initial, item.initial_slot, item.head, p.v_first, c.lane, column);
-  else
-    c.state.zero();
+  if (item.initial_slot >= 0) c.state.load(p.initial, item.initial_slot, item.head, p.v_first, c.lane, column);
+  else c.state.zero();
   Destinations destinations{p, item, 0};
   if (p.checkpoints.data != nullptr && p.checkpoint_offsets.data == nullptr && item.length >= kCheckpointTokens)
     destinations.first_row = first_checkpoint_row(p, item.sequence, lane);
@@ -111,12 +123,9 @@ __global__ void __launch_bounds__(T::kConfig.threads(), T::kBlocksPerSm) recurre
   extern __shared__ __align__(16) float stages[];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const Item item = read_item(p, blockIdx.x, kC.splits());
-  if (item.skipped)
-    zero_rows(p, item, kC.columns(), kC.threads());
-  else if (warp < kC.compute_warps)
-    compute_role<T>(p, item, stages, warp, lane);
-  else
-    prepare_role<T>(p, item, stages, warp - kC.compute_warps, lane);
+  if (item.skipped) zero_rows(p, item, kC.columns(), kC.threads());
+  else if (warp < kC.compute_warps) compute_role<T>(p, item, stages, warp, lane);
+  else prepare_role<T>(p, item, stages, warp - kC.compute_warps, lane);
 }
 
 }  // namespace hyla::kda::sm80_recurrent

@@ -43,9 +43,12 @@ Status start_step(bool packed, const Params& params, int64_t blocks, Stream stre
 template <int kDim>
 Status start(Kind kind, bool packed, const Params& params, int64_t blocks, Stream stream) {
   switch (kind) {
-    case Kind::kLatency: return start<Kind::kLatency, kDim>(packed, params, blocks, stream);
-    case Kind::kThroughput: return start<Kind::kThroughput, kDim>(packed, params, blocks, stream);
-    default: return start_step<kDim>(packed, params, blocks, stream);
+    case Kind::kLatency:
+      return start<Kind::kLatency, kDim>(packed, params, blocks, stream);
+    case Kind::kThroughput:
+      return start<Kind::kThroughput, kDim>(packed, params, blocks, stream);
+    default:
+      return start_step<kDim>(packed, params, blocks, stream);
   }
 }
 

@@ -22,9 +22,12 @@ __device__ __forceinline__ float exp2_fast(float x) {
 
 __device__ __forceinline__ float read_element(Element type, const void* data, int64_t at) {
   switch (type) {
-    case Element::kBf16: return __bfloat162float(static_cast<const __nv_bfloat16*>(data)[at]);
-    case Element::kFp16: return __half2float(static_cast<const __half*>(data)[at]);
-    default: return static_cast<const float*>(data)[at];
+    case Element::kBf16:
+      return __bfloat162float(static_cast<const __nv_bfloat16*>(data)[at]);
+    case Element::kFp16:
+      return __half2float(static_cast<const __half*>(data)[at]);
+    default:
+      return static_cast<const float*>(data)[at];
   }
 }
 __device__ __forceinline__ int bytes_of(Element type) { return type == Element::kFp32 ? 4 : 2; }
@@ -83,10 +86,8 @@ struct Packed {
   struct BetaRaw {
     uint32_t bits;
     __device__ __forceinline__ void load(const Params& p, const void* row) {
-      if (p.beta_type == Element::kFp32)
-        bits = __ldg(static_cast<const uint32_t*>(row));
-      else
-        bits = __ldg(static_cast<const uint16_t*>(row));
+      if (p.beta_type == Element::kFp32) bits = __ldg(static_cast<const uint32_t*>(row));
+      else bits = __ldg(static_cast<const uint16_t*>(row));
     }
     __device__ __forceinline__ float value(const Params& p) const { return __uint_as_float(p.beta_type == Element::kFp32 ? bits : bits << 16); }
   };
@@ -163,10 +164,8 @@ __device__ __forceinline__ void decays(const Params& p, float (&x)[N], float rat
 
 template <int N>
 __device__ __forceinline__ void store_shared(float* dst, const float (&x)[N]) {
-  if constexpr (N == 4)
-    *reinterpret_cast<float4*>(dst) = make_float4(x[0], x[1], x[2], x[3]);
-  else
-    *reinterpret_cast<float2*>(dst) = make_float2(x[0], x[1]);
+  if constexpr (N == 4) *reinterpret_cast<float4*>(dst) = make_float4(x[0], x[1], x[2], x[3]);
+  else *reinterpret_cast<float2*>(dst) = make_float2(x[0], x[1]);
 }
 
 // Sums N values over groups of `kLanes` neighbouring threads. While a thread holds several values, each step halves their number: it keeps
@@ -270,8 +269,8 @@ struct Group {
 
   // Takes `raw`, starts the loads of the next group into it, and works meanwhile.
   template <class LoadNext>
-  __device__ __forceinline__ void prepare(const Params& p, RawGroup<T>& raw, int count, int lane, float rate, const float (&bias)[kChannels], const Place& place,
-                                          LoadNext&& load_next) {
+  __device__ __forceinline__ void prepare(const Params& p, RawGroup<T>& raw, int count, int lane, float rate, const float (&bias)[kChannels],
+                                          const Place& place, LoadNext&& load_next) {
     float g[kGroup * kChannels];
 #pragma unroll
     for (int j = 0; j < kGroup; ++j) {

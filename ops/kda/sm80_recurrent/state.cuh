@@ -15,16 +15,12 @@ struct Access {
   static constexpr bool kRowsAreDense = kVec;
 
   static __device__ __forceinline__ float read(const void* data, int64_t at) {
-    if constexpr (kBf16)
-      return __bfloat162float(static_cast<const __nv_bfloat16*>(data)[at]);
-    else
-      return static_cast<const float*>(data)[at];
+    if constexpr (kBf16) return __bfloat162float(static_cast<const __nv_bfloat16*>(data)[at]);
+    else return static_cast<const float*>(data)[at];
   }
   static __device__ __forceinline__ void write(void* data, int64_t at, float x) {
-    if constexpr (kBf16)
-      static_cast<__nv_bfloat16*>(data)[at] = __float2bfloat16_rn(x);
-    else
-      static_cast<float*>(data)[at] = x;
+    if constexpr (kBf16) static_cast<__nv_bfloat16*>(data)[at] = __float2bfloat16_rn(x);
+    else static_cast<float*>(data)[at] = x;
   }
   static __device__ __forceinline__ void read4(const void* data, int64_t at, float (&x)[4]) {
     if constexpr (!kVec) {
@@ -56,10 +52,8 @@ struct Access {
 // Calls f with the Access that `g` allows; the choice is made once, so that all loads of a state are in flight together.
 template <class F>
 __device__ __forceinline__ void with_access(const States& g, F&& f) {
-  if (g.vec)
-    g.bf16 ? f(Access<true, true>{}) : f(Access<false, true>{});
-  else
-    g.bf16 ? f(Access<true, false>{}) : f(Access<false, false>{});
+  if (g.vec) g.bf16 ? f(Access<true, true>{}) : f(Access<false, true>{});
+  else g.bf16 ? f(Access<true, false>{}) : f(Access<false, false>{});
 }
 
 // Thread (lane l of a column's lanes, first column c0) holds rows 4 l + 4 lanes i + j (i < rows / 4, j < 4) of columns c0 + m.

@@ -23,10 +23,8 @@ struct StepState {
   int row, column;  // of s[0][0], within the block's columns
 
   __device__ __forceinline__ StepState(int warp, int lane) {
-    if constexpr (T::kVFirst)
-      row = lane % kLanes * 4, column = warp * (8 * 32 / kLanes) + lane / kLanes;
-    else
-      row = warp * 32 + lane / 8, column = lane % 8 * 4;
+    if constexpr (T::kVFirst) row = lane % kLanes * 4, column = warp * (8 * 32 / kLanes) + lane / kLanes;
+    else row = warp * 32 + lane / 8, column = lane % 8 * 4;
   }
   // Element offset of s[i][0] from s[0][0], for rows of `stride` elements.
   static __device__ __forceinline__ int64_t offset(int i, int64_t stride) { return T::kVFirst ? i * (32 / kLanes) * stride : 4 * i * stride; }
@@ -57,8 +55,8 @@ struct StepShared {
   static constexpr int kDim = T::kConfig.dim, kWarps = kDim / 32;
   float kd[kDim], qd[kDim], k[kDim], d[kDim];  // k and q not normalised: the factors come with the sums
   float v[32];
-  float sums[kWarps][4];                       // q.q, k.k, q.k of a warp's channels
-  float partial[kWarps][2][32];                // K-first: p and o of a warp's rows
+  float sums[kWarps][4];         // q.q, k.k, q.k of a warp's channels
+  float partial[kWarps][2][32];  // K-first: p and o of a warp's rows
 };
 
 template <class T>

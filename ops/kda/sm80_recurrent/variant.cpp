@@ -19,26 +19,36 @@ constexpr const char* kName = "sm80_recurrent";
 
 // Microseconds, fitted to an h200 (NOTES.md has the runs). "crowded": with every multiprocessor holding all the blocks it can.
 struct Cost {
-  double start, token;                  // of a block that has its multiprocessor to itself
+  double start, token;  // of a block that has its multiprocessor to itself
   double crowded_start, crowded_token;
   int blocks_per_sm;
 };
 constexpr double kLaunchUs = 2.0;
-constexpr double kStateRate = 0.88;     // of the copy rate, when states stream
+constexpr double kStateRate = 0.88;  // of the copy rate, when states stream
 constexpr Cost cost_of(Kind kind) {
   switch (kind) {
-    case Kind::kLatency: return {2.6, 0.185, 2.6, 0.185, 1};
-    case Kind::kThroughput: return {3.5, 0.40, 5.5, 0.52, 2};
-    default: return {0.5, 0.83, 3.25, 1.93, 6};
+    case Kind::kLatency:
+      return {2.6, 0.185, 2.6, 0.185, 1};
+    case Kind::kThroughput:
+      return {3.5, 0.40, 5.5, 0.52, 2};
+    default:
+      return {0.5, 0.83, 3.25, 1.93, 6};
   }
 }
 
 bool element_of(DType type, Element& element) {
   switch (type) {
-    case DType::kBf16: element = Element::kBf16; return true;
-    case DType::kFp16: element = Element::kFp16; return true;
-    case DType::kFp32: element = Element::kFp32; return true;
-    default: return false;
+    case DType::kBf16:
+      element = Element::kBf16;
+      return true;
+    case DType::kFp16:
+      element = Element::kFp16;
+      return true;
+    case DType::kFp32:
+      element = Element::kFp32;
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -52,7 +62,11 @@ Status can_run_here(const Problem& problem, const DeviceCaps& caps) {
   const struct {
     const char* name;
     int64_t extent;
-  } extents[] = {{"T", problem.T}, {"N", problem.N}, {"N * HV * 8", problem.N * problem.HV * splits_of(Kind::kLatency, 128)}, {"slots", problem.slots}, {"checkpoint_rows", problem.checkpoint_rows}};
+  } extents[] = {{"T", problem.T},
+                 {"N", problem.N},
+                 {"N * HV * 8", problem.N * problem.HV * splits_of(Kind::kLatency, 128)},
+                 {"slots", problem.slots},
+                 {"checkpoint_rows", problem.checkpoint_rows}};
   for (const auto& e : extents)
     if (e.extent > kMost) return Status::unsupported(e.name, "at most 2147483647", std::to_string(e.extent));
   Element element;
@@ -77,8 +91,9 @@ double modelled_us(const Problem& problem, const DeviceCaps& caps, Kind kind, do
   const double serial = cost.start + cost.token * longest;
   const double work = blocks / slots * (cost.crowded_start + cost.crowded_token * tokens / sequences);
   // State in and out, q, k, g per block (they are shared through L2: once), v and o once.
-  const double state_bytes = sequences * problem.HV * problem.K * problem.V *
-                             ((problem.has_initial_state ? size_of(problem.initial_state_dtype) : 0) + (problem.has_final_state ? size_of(problem.final_state_dtype) : 0));
+  const double state_bytes =
+      sequences * problem.HV * problem.K * problem.V *
+      ((problem.has_initial_state ? size_of(problem.initial_state_dtype) : 0) + (problem.has_final_state ? size_of(problem.final_state_dtype) : 0));
   const double token_bytes = tokens * (2.0 * problem.H * problem.K * size_of(problem.qkv) +
                                        problem.HV * (problem.K * size_of(problem.g) + problem.V * (size_of(problem.qkv) + size_of(problem.out))));
   const double memory = (state_bytes + token_bytes) / (kStateRate * caps.copy_tbs * 1e6);
@@ -93,7 +108,8 @@ Plan propose_here(const Problem& problem, const DeviceCaps& caps, const PlanOpti
   plan.variant = kName;
   // Without a bound, sequences of about equal length are the likely case for the choice of a kernel; the time is still that of the bound.
   double longest = longest_of(problem);
-  if (problem.varlen && problem.max_seqlen >= problem.T) longest = std::min(longest, 2.0 * static_cast<double>(problem.T) / static_cast<double>(std::max<int64_t>(problem.N, 1)));
+  if (problem.varlen && problem.max_seqlen >= problem.T)
+    longest = std::min(longest, 2.0 * static_cast<double>(problem.T) / static_cast<double>(std::max<int64_t>(problem.N, 1)));
   Kind best = Kind::kLatency;
   for (int k = 1; k < kKinds; ++k) {
     const Kind kind = static_cast<Kind>(k);
@@ -162,9 +178,7 @@ Status run_here(const Plan& plan, const Args& args, Workspace, Stream stream) {
   return launch_recurrent(kind, dim, packed, params, blocks, stream);
 }
 #else
-Status run_here(const Plan&, const Args&, Workspace, Stream) {
-  return Status::unsupported("variant", "a build of hyla with its CUDA kernels", kName);
-}
+Status run_here(const Plan&, const Args&, Workspace, Stream) { return Status::unsupported("variant", "a build of hyla with its CUDA kernels", kName); }
 #endif
 
 }  // namespace

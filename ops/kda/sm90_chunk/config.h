@@ -4,23 +4,23 @@
 
 namespace hyla::kda::sm90_chunk {
 
-inline constexpr int kChunk = 64;    // tokens a chunk
-inline constexpr int kDim = 128;     // K = V
-inline constexpr int kHalf = 64;     // V columns of one warpgroup
+inline constexpr int kChunk = 64;  // tokens a chunk
+inline constexpr int kDim = 128;   // K = V
+inline constexpr int kHalf = 64;   // V columns of one warpgroup
 
 // What `prepare` leaves for one chunk of one value head, in the order of the scan's bulk copies. 16-bit tiles. ke, qe, kd have 128-byte
 // rows in 128-byte swizzle, in panels of 64 columns. T and A_qk are lower triangular: panels of 32 columns with 64-byte rows in 64-byte
 // swizzle, of which the second leaves out its first 32 rows, which are zero.
 struct Record {
-  static constexpr uint32_t kKe = 0;           // beta k e^G                [64][128]
-  static constexpr uint32_t kQe = 16384;       // scale q e^G               [64][128]
-  static constexpr uint32_t kKd = 32768;       // k e^(G_C - G)             [64][128]
-  static constexpr uint32_t kT = 49152;        // (I + A_kk)^-1             columns 0..31
-  static constexpr uint32_t kA = 53248;        // scale A_qk                columns 0..31
-  static constexpr uint32_t kTLow = 57344;     // T                         columns 32..63, rows 32..63
-  static constexpr uint32_t kALow = 59392;     // A_qk                      the same
-  static constexpr uint32_t kDecay = 61440;    // e^G_C fp32                [128]
-  static constexpr uint32_t kBeta = 61952;     // beta fp32                 [64]
+  static constexpr uint32_t kKe = 0;         // beta k e^G                [64][128]
+  static constexpr uint32_t kQe = 16384;     // scale q e^G               [64][128]
+  static constexpr uint32_t kKd = 32768;     // k e^(G_C - G)             [64][128]
+  static constexpr uint32_t kT = 49152;      // (I + A_kk)^-1             columns 0..31
+  static constexpr uint32_t kA = 53248;      // scale A_qk                columns 0..31
+  static constexpr uint32_t kTLow = 57344;   // T                         columns 32..63, rows 32..63
+  static constexpr uint32_t kALow = 59392;   // A_qk                      the same
+  static constexpr uint32_t kDecay = 61440;  // e^G_C fp32                [128]
+  static constexpr uint32_t kBeta = 61952;   // beta fp32                 [64]
   static constexpr uint32_t kBytes = 62208;
   // Place of 16 bytes of T (0) or A_qk (1); chunks 4..7 exist for rows 32..63 only.
   static constexpr uint32_t tile(uint32_t which, uint32_t row, uint32_t chunk) {
@@ -37,8 +37,8 @@ struct Summary {
 };
 
 struct PrepareConfig {
-  static constexpr int kGroup = 256;     // threads that share an item: two warps a 16-token block
-  static constexpr int kGroups = 2;      // groups of a block; they hide each other's barriers: 43 against 53 ns a chunk with one
+  static constexpr int kGroup = 256;  // threads that share an item: two warps a 16-token block
+  static constexpr int kGroups = 2;   // groups of a block; they hide each other's barriers: 43 against 53 ns a chunk with one
   static constexpr int kThreads = kGroup * kGroups;
 };
 

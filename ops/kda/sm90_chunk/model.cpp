@@ -7,26 +7,24 @@ namespace hyla::kda::sm90_chunk {
 namespace {
 
 // Measured on an H200 (NOTES.md); microseconds.
-constexpr double kPrepareStart = 8.0;      // launch and the latency of one item
-constexpr double kPrepareItem = 10.9;      // a round of items, one on each group of a multiprocessor
-constexpr double kScanStart = 6.0;         // launch, state in and out, filling the ring
-constexpr double kScanChunkSplit = 1.08;   // a chunk on a block that has half of V
-constexpr double kScanChunkWhole = 1.9;    // all of V
-constexpr double kBeside = 1.14;           // the same while prepare shares L2 and memory
-constexpr double kBesideStart = 11.0;      // clearing the flags, the first record
+constexpr double kPrepareStart = 8.0;     // launch and the latency of one item
+constexpr double kPrepareItem = 10.9;     // a round of items, one on each group of a multiprocessor
+constexpr double kScanStart = 6.0;        // launch, state in and out, filling the ring
+constexpr double kScanChunkSplit = 1.08;  // a chunk on a block that has half of V
+constexpr double kScanChunkWhole = 1.9;   // all of V
+constexpr double kBeside = 1.14;          // the same while prepare shares L2 and memory
+constexpr double kBesideStart = 11.0;     // clearing the flags, the first record
 constexpr double kSummaryStart = 9.0, kSummaryChunk = 1.45;
 constexpr double kCombineStart = 5.0, kCombineStep = 1.75;
-constexpr double kThreeKernels = 6.0;      // what three in a row take beyond the sum of each alone
-constexpr double kMemory = 0.92;           // of the copy rate that the scan reaches
+constexpr double kThreeKernels = 6.0;                             // what three in a row take beyond the sum of each alone
+constexpr double kMemory = 0.92;                                  // of the copy rate that the scan reaches
 constexpr double kScanBytes = double(Record::kBytes) + 4 * 8192;  // a chunk of a head: record, v, o
 
 int64_t chunks_of(int64_t tokens) { return (tokens + kChunk - 1) / kChunk; }
 
 int64_t longest_chunks(const Problem& p) { return std::max<int64_t>(1, chunks_of(p.varlen ? std::min(p.max_seqlen, p.T) : p.T)); }
 
-double total_chunks(const Problem& p) {
-  return p.varlen ? std::max(double(p.T) / kChunk, double(p.N)) : double(p.B) * double(chunks_of(p.T));
-}
+double total_chunks(const Problem& p) { return p.varlen ? std::max(double(p.T) / kChunk, double(p.N)) : double(p.B) * double(chunks_of(p.T)); }
 
 int64_t input_bytes(const Problem& p) {
   const int64_t rows = p.B * p.T;

@@ -30,8 +30,12 @@ inline constexpr float kGateScale = 1024.0f;  // gates enter the cumulative sum 
 
 #ifdef HYLA_KDA_PROFILE
 __device__ unsigned long long g_profile_prepare[64];
-#define PROFILE_MARK(i) if (blockIdx.x == 0 && threadIdx.x == 0) g_profile_prepare[i] = clock64()
-#define PROFILE_NS(i) if (blockIdx.x == 0 && threadIdx.x == 0) { asm volatile("mov.u64 %0, %globaltimer;" : "=l"(g_profile_prepare[i])); }
+#define PROFILE_MARK(i) \
+  if (blockIdx.x == 0 && threadIdx.x == 0) g_profile_prepare[i] = clock64()
+#define PROFILE_NS(i)                                                       \
+  if (blockIdx.x == 0 && threadIdx.x == 0) {                                \
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(g_profile_prepare[i])); \
+  }
 #else
 #define PROFILE_MARK(i)
 #define PROFILE_NS(i)
@@ -389,13 +393,12 @@ __device__ __forceinline__ void scale_and_diagonal(const KernelParams& p, uint32
 
 // Blocks below the diagonal and the sums of the diagonal ones: A_qk to its place in the record, A_kk (fp32 diagonal, fp16 below) for the
 // inverse. Each warp multiplies its own channels; a pair adds up.
-__device__ __forceinline__ void off_diagonal(uint32_t sb, uint8_t* smem, float (&mine)[8], const uint32_t (&krows)[4][4],
-                                             const uint32_t (&qrows)[4][4]) {
+__device__ __forceinline__ void off_diagonal(uint32_t sb, uint8_t* smem, float (&mine)[8], const uint32_t (&krows)[4][4], const uint32_t (&qrows)[4][4]) {
   const Lane w;
   const int g = w.g, t = w.t, I = __shfl_sync(0xffffffffu, w.block, 0);
   auto finish_q = [&](int j, const float* x) {
-    stmatrix_x4(sb + Record::tile(1, 16 * I + w.row, 2 * j + (w.l >> 4)), Operand::pack(x[0], x[1]),
-                Operand::pack(x[2], x[3]), Operand::pack(x[4], x[5]), Operand::pack(x[6], x[7]));
+    stmatrix_x4(sb + Record::tile(1, 16 * I + w.row, 2 * j + (w.l >> 4)), Operand::pack(x[0], x[1]), Operand::pack(x[2], x[3]), Operand::pack(x[4], x[5]),
+                Operand::pack(x[6], x[7]));
   };
   {
     const uint32_t a0 = w.part == 0 ? diagonal_k_sums(w, 0) : diagonal_q_sums(w, 0), a1 = w.part == 0 ? diagonal_k_sums(w, 1) : diagonal_q_sums(w, 1);
@@ -562,7 +565,8 @@ __global__ void __launch_bounds__(PrepareConfig::kThreads, 1) prepare_kernel(con
   PROFILE_NS(0);
   PROFILE_MARK(2);
   if (p.ready == nullptr) launch_dependents();
-  for (int i = thread(); i < int(Record::kDecay - Record::kT) / 16; i += PrepareConfig::kGroup) reinterpret_cast<uint4*>(smem + Record::kT)[i] = make_uint4(0, 0, 0, 0);  // blocks above the diagonal stay zero
+  for (int i = thread(); i < int(Record::kDecay - Record::kT) / 16; i += PrepareConfig::kGroup)
+    reinterpret_cast<uint4*>(smem + Record::kT)[i] = make_uint4(0, 0, 0, 0);  // blocks above the diagonal stay zero
   wait_prior_grid();
   if (p.ready != nullptr) launch_dependents();  // not before the flags are clear
   if (thread() < 32) {
@@ -585,7 +589,8 @@ __global__ void __launch_bounds__(PrepareConfig::kThreads, 1) prepare_kernel(con
       if (p.ready != nullptr) announce(p, previous());
       bulk_wait_read<0>();
     }
-    sync();                             PROFILE_MARK(3);// inputs are here, the previous item is done
+    sync();
+    PROFILE_MARK(3);  // inputs are here, the previous item is done
     float c[8][4], mine[8];
     uint32_t krows[4][4], qrows[4][4];
     {
@@ -611,7 +616,7 @@ __global__ void __launch_bounds__(PrepareConfig::kThreads, 1) prepare_kernel(con
     if (thread() < 32) look_ahead(p, smem, meta().item, step(), buffer ^ 1);  // this warp has no block below the diagonal
     if (thread() == 0) bulk_wait_read<0>();
     PROFILE_MARK(6);
-    sync();  // A_kk is visible
+    sync();       // A_kk is visible
     buffer ^= 1;  // the inputs' place is free: the next item's come while half of the warps invert
     if (thread() < 128) invert(sb, smem);
     else if (meta().item >= 0) load_inputs<kGate, kGateFp32>(p, sb, smem, buffer);

@@ -19,9 +19,15 @@ using namespace hyla::dev;
 #ifdef HYLA_KDA_PROFILE
 __device__ unsigned long long g_profile[64];
 #define PROFILE_BEGIN(mark) const long long mark = clock64()
-#define PROFILE_END(i, mark) if (blockIdx.x == 0 && (threadIdx.x & 31) == 0) g_profile[i] += clock64() - (mark)
-#define PROFILE_SET(i, v) if (blockIdx.x == 0 && (threadIdx.x & 31) == 0) g_profile[i] = (v)
-__device__ __forceinline__ unsigned long long global_ns() { unsigned long long t; asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t)); return t; }
+#define PROFILE_END(i, mark) \
+  if (blockIdx.x == 0 && (threadIdx.x & 31) == 0) g_profile[i] += clock64() - (mark)
+#define PROFILE_SET(i, v) \
+  if (blockIdx.x == 0 && (threadIdx.x & 31) == 0) g_profile[i] = (v)
+__device__ __forceinline__ unsigned long long global_ns() {
+  unsigned long long t;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
+  return t;
+}
 #else
 #define PROFILE_BEGIN(x)
 #define PROFILE_END(i, x)
@@ -59,8 +65,7 @@ __device__ __forceinline__ void pack(uint32_t (&r)[N], const float (&x)[2 * N]) 
 template <class Op, int kFrom, int kTo, bool kFresh>
 __device__ __forceinline__ void state_product(float (&d)[32], const uint32_t (&sb)[32], uint64_t desc) {
 #pragma unroll
-  for (int k = kFrom; k < kTo; ++k)
-    wgmma_rs<Op>(d, sb + 4 * k, desc + (k & 3) * 2 + (k >> 2) * 512, kFresh && k == kFrom ? ScaleOut::Zero : ScaleOut::One);
+  for (int k = kFrom; k < kTo; ++k) wgmma_rs<Op>(d, sb + 4 * k, desc + (k & 3) * 2 + (k >> 2) * 512, kFresh && k == kFrom ? ScaleOut::Zero : ScaleOut::One);
 }
 // x^T T^T and v_new^T A_qk^T: 4 steps of 16 tokens.
 template <bool kFresh, uint32_t kPanel>
@@ -335,7 +340,9 @@ __device__ __forceinline__ void scan_output(const KernelParams& p, ScanSmem<Pass
     wgmma_commit();
     PROFILE_BEGIN(ta);
     if (more) s.full_a[then].wait(r.parity);
-    if (warp == 0) { PROFILE_END(1, ta); }
+    if (warp == 0) {
+      PROFILE_END(1, ta);
+    }
     load_v(X, smem_addr(s.v[then][wg]) + frag, s.beta[then]);  // stale after the last chunk, and not used
     wgmma_wait<1>();
     pin(S);
@@ -349,7 +356,9 @@ __device__ __forceinline__ void scan_output(const KernelParams& p, ScanSmem<Pass
     release(s.empty_b[now]);
     PROFILE_BEGIN(tb);
     if (more) s.full_b[then].wait(r.parity);
-    if (warp == 0) { PROFILE_END(2, tb); }
+    if (warp == 0) {
+      PROFILE_END(2, tb);
+    }
     pack(ob, O);
     pin(O);
     wgmma_fence();
@@ -357,7 +366,9 @@ __device__ __forceinline__ void scan_output(const KernelParams& p, ScanSmem<Pass
     wgmma_commit();
     PROFILE_BEGIN(to);
     s.empty_o[wg].wait((i & 1) ^ 1);
-    if (warp == 0) { PROFILE_END(3, to); }
+    if (warp == 0) {
+      PROFILE_END(3, to);
+    }
 #pragma unroll
     for (int j = 0; j < 4; ++j) stmatrix_x4_trans(smem_addr(s.o[wg]) + frag + j * 2048, ob[4 * j], ob[4 * j + 1], ob[4 * j + 2], ob[4 * j + 3]);
     release(s.full_o[wg]);
@@ -461,7 +472,9 @@ __device__ __forceinline__ void consume_output(const KernelParams& p, ScanSmem<P
   }
   PROFILE_BEGIN(t0);
   if (w.first < w.last) scan_output<kWG>(p, s, wg, half, S);
-  if (threadIdx.x < 32) { PROFILE_END(0, t0); }
+  if (threadIdx.x < 32) {
+    PROFILE_END(0, t0);
+  }
   if (p.final_.data != nullptr && owns_end(w)) store_state(S, p.final_, w.slot, w.head, p.v_first, half);
 }
 
@@ -515,7 +528,10 @@ __global__ void __launch_bounds__(384, 1) scan_kernel(const __grid_constant__ Ke
   constexpr int kSegmentsLess = kPass == Pass::kOutput ? 0 : 1;
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x >> 5, 0);
 #ifdef HYLA_KDA_PROFILE
-  if (threadIdx.x == 0 && blockIdx.x == 0) { for (int i = 0; i < 11; ++i) g_profile[i] = 0; g_profile[11] = global_ns(); }
+  if (threadIdx.x == 0 && blockIdx.x == 0) {
+    for (int i = 0; i < 11; ++i) g_profile[i] = 0;
+    g_profile[11] = global_ns();
+  }
 #endif
   launch_dependents();
   if (warp == 0) {
@@ -545,8 +561,7 @@ __global__ void __launch_bounds__(384, 1) scan_kernel(const __grid_constant__ Ke
   const ScanWork& w = s.work;
   const bool with_v = kPass == Pass::kOutput || w.part < 2;
   if (p.ready == nullptr) wait_prior_grid();
-  const bool idle = kPass == Pass::kOutput ? (w.segment > 0 && w.first >= w.chunks)
-                                           : (w.first + p.segment_chunks >= w.chunks || (w.segment == 0 && !with_v));
+  const bool idle = kPass == Pass::kOutput ? (w.segment > 0 && w.first >= w.chunks) : (w.first + p.segment_chunks >= w.chunks || (w.segment == 0 && !with_v));
   if (idle) {
   } else if (w.slot < 0) {
     if (kPass == Pass::kOutput) zero_output<128 * (kWG + 1)>(p, w, kWG);
@@ -566,7 +581,9 @@ __global__ void __launch_bounds__(384, 1) scan_kernel(const __grid_constant__ Ke
     else consume_summary<kWG>(p, s, w, warp >> 2);
   }
 #ifdef HYLA_KDA_PROFILE
-  if (threadIdx.x == 0) { PROFILE_SET(12, global_ns()); }
+  if (threadIdx.x == 0) {
+    PROFILE_SET(12, global_ns());
+  }
 #endif
   if (p.ready != nullptr) wait_prior_grid();  // whoever comes next may reuse the workspace
 }

@@ -31,7 +31,7 @@ struct ScanSmem {
   uint8_t o[kOut ? kWarpgroups : 1][kOut ? 8192 : 16];
   float decay[kStages][kDim];
   float beta[kStages][kChunk];
-  ScanWork work;                                     // here rather than in registers, which the chain needs
+  ScanWork work;  // here rather than in registers, which the chain needs
   int64_t checkpoint_base, next_checkpoint[4 * kWarpgroups];
   dev::Barrier full_a[kStages], empty_a[kStages], full_b[kStages], empty_b[kStages], full_o[kWarpgroups], empty_o[kWarpgroups], full_m[2], empty_m[2];
 };

@@ -9,9 +9,9 @@ namespace hyla::kda::sm90_chunk {
 struct ScanWork {
   int n, head, segment, part;  // part: which V half (or state/transition part) the block starts at
   Sequence seq;
-  int64_t first, last;         // chunks [first, last) of the sequence
-  int64_t chunks;              // of the whole sequence
-  int64_t slot;                // state slot; -1: the sequence is skipped
+  int64_t first, last;  // chunks [first, last) of the sequence
+  int64_t chunks;       // of the whole sequence
+  int64_t slot;         // state slot; -1: the sequence is skipped
 };
 
 __device__ __forceinline__ ScanWork scan_work(const KernelParams& p, int64_t block, int segments, int parts) {
@@ -36,7 +36,9 @@ __device__ __forceinline__ ScanWork scan_work(const KernelParams& p, int64_t blo
 }
 
 // The segment that ends the sequence (and writes the final state); an empty sequence has segment 0 only.
-__device__ __forceinline__ bool owns_end(const ScanWork& w) { return w.last == w.chunks && (w.first < w.last || w.chunks == 0) && (w.segment == 0 || w.first < w.chunks); }
+__device__ __forceinline__ bool owns_end(const ScanWork& w) {
+  return w.last == w.chunks && (w.first < w.last || w.chunks == 0) && (w.segment == 0 || w.first < w.chunks);
+}
 
 __device__ __forceinline__ bool has_initial(const KernelParams& p, const ScanWork& w) {
   return p.initial.data != nullptr && (p.has_initial == nullptr || p.has_initial[w.n * p.has_initial_stride] != 0);

@@ -12,7 +12,7 @@ __device__ __forceinline__ int64_t load_index(const Indices& x, int64_t i) {
 struct Sequence {
   int64_t batch = 0, start = 0;  // row of the first token: batch entry and token
   int64_t length = 0;
-  int64_t slot = 0;              // record of its first chunk
+  int64_t slot = 0;  // record of its first chunk
 };
 
 // Bounds hold whatever cu_seqlens contains.

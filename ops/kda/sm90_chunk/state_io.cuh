@@ -71,9 +71,7 @@ __device__ __forceinline__ void store_state(const float (&s)[64], const States& 
 }
 
 // The same state in the accumulators' own order, for kernels of one run: [half][16][128 threads] float4.
-__device__ __forceinline__ uint8_t* summary_place(uint8_t* base, int half, int j) {
-  return base + ((half * 16 + j) * 128 + int(threadIdx.x & 127)) * 16;
-}
+__device__ __forceinline__ uint8_t* summary_place(uint8_t* base, int half, int j) { return base + ((half * 16 + j) * 128 + int(threadIdx.x & 127)) * 16; }
 __device__ __forceinline__ void store_summary(const float (&s)[64], uint8_t* base, int half) {
 #pragma unroll
   for (int j = 0; j < 16; ++j) *reinterpret_cast<float4*>(summary_place(base, half, j)) = make_float4(s[4 * j], s[4 * j + 1], s[4 * j + 2], s[4 * j + 3]);

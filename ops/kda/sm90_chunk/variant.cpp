@@ -17,8 +17,7 @@ constexpr const char* kName = "sm90_chunk";
 
 Status can_run_here(const Problem& p, const DeviceCaps& caps) {
   if (caps.kind != DeviceKind::kCuda) return Status::unsupported("device", "a CUDA device", caps.name);
-  if (caps.compute_capability != 90)
-    return Status::unsupported("device.compute_capability", "90 (wgmma of sm_90a)", std::to_string(caps.compute_capability));
+  if (caps.compute_capability != 90) return Status::unsupported("device.compute_capability", "90 (wgmma of sm_90a)", std::to_string(caps.compute_capability));
   if (caps.smem_per_block < kScanSmemBytes)
     return Status::unsupported("device.smem_per_block", std::to_string(kScanSmemBytes), std::to_string(caps.smem_per_block));
   if (p.K != kDim || p.V != kDim) return Status::unsupported("K, V", "K = V = 128", std::to_string(p.K) + ", " + std::to_string(p.V));
@@ -141,9 +140,7 @@ Status run_here(const Plan& plan, const Args& args, Workspace workspace, Stream 
   return {};
 }
 #else
-Status run_here(const Plan&, const Args&, Workspace, Stream) {
-  return Status::unsupported("variant", "a build of hyla with its CUDA kernels", kName);
-}
+Status run_here(const Plan&, const Args&, Workspace, Stream) { return Status::unsupported("variant", "a build of hyla with its CUDA kernels", kName); }
 #endif
 
 }  // namespace

@@ -12,9 +12,22 @@ namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-TensorView Args::*const kTensors[] = {&Args::q, &Args::k, &Args::v, &Args::g, &Args::beta, &Args::A_log, &Args::dt_bias, &Args::cu_seqlens,
-                                      &Args::initial_state, &Args::state_indices, &Args::has_initial_state, &Args::final_state, &Args::checkpoints,
-                                      &Args::checkpoint_offsets, &Args::checkpoint_indices, &Args::out};
+TensorView Args::*const kTensors[] = {&Args::q,
+                                      &Args::k,
+                                      &Args::v,
+                                      &Args::g,
+                                      &Args::beta,
+                                      &Args::A_log,
+                                      &Args::dt_bias,
+                                      &Args::cu_seqlens,
+                                      &Args::initial_state,
+                                      &Args::state_indices,
+                                      &Args::has_initial_state,
+                                      &Args::final_state,
+                                      &Args::checkpoints,
+                                      &Args::checkpoint_offsets,
+                                      &Args::checkpoint_indices,
+                                      &Args::out};
 
 class Builder {
  public:
@@ -104,12 +117,18 @@ class Builder {
     const float x = normal(), u = static_cast<float>(random_.uniform());
     switch (c_.profile) {
       case Profile::kStandard:
-      case Profile::kZeroKeys: return -2.5f - std::abs(x) * 0.5f;
-      case Profile::kMixed: return -5.0f * static_cast<float>(d % 16) / 15.0f * (0.5f + 0.5f * u);
-      case Profile::kWeak: return -std::pow(10.0f, -5.0f + 3.0f * u);
-      case Profile::kStrong: return c_.gate == Gate::kBounded ? -5.0f : -40.0f * (1.0f + 64.0f * u * u);
-      case Profile::kSpikes: return u < 0.02f ? (c_.gate == Gate::kBounded ? -5.0f : -500.0f - 2000.0f * u) : -1e-4f;
-      case Profile::kRepeated: return c_.gate == Gate::kGiven ? 0.0f : -1e-5f;
+      case Profile::kZeroKeys:
+        return -2.5f - std::abs(x) * 0.5f;
+      case Profile::kMixed:
+        return -5.0f * static_cast<float>(d % 16) / 15.0f * (0.5f + 0.5f * u);
+      case Profile::kWeak:
+        return -std::pow(10.0f, -5.0f + 3.0f * u);
+      case Profile::kStrong:
+        return c_.gate == Gate::kBounded ? -5.0f : -40.0f * (1.0f + 64.0f * u * u);
+      case Profile::kSpikes:
+        return u < 0.02f ? (c_.gate == Gate::kBounded ? -5.0f : -500.0f - 2000.0f * u) : -1e-4f;
+      case Profile::kRepeated:
+        return c_.gate == Gate::kGiven ? 0.0f : -1e-5f;
     }
     return 0;
   }

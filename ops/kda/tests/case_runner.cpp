@@ -32,10 +32,19 @@ std::string changed_inputs(const CaseData& before, const CaseData& after) {
   const struct {
     const char* name;
     TensorView Args::*member;
-  } inputs[] = {{"q", &Args::q}, {"k", &Args::k}, {"v", &Args::v}, {"g", &Args::g}, {"beta", &Args::beta}, {"A_log", &Args::A_log},
-                {"dt_bias", &Args::dt_bias}, {"cu_seqlens", &Args::cu_seqlens}, {"initial_state", &Args::initial_state},
-                {"state_indices", &Args::state_indices}, {"has_initial_state", &Args::has_initial_state},
-                {"checkpoint_offsets", &Args::checkpoint_offsets}, {"checkpoint_indices", &Args::checkpoint_indices}};
+  } inputs[] = {{"q", &Args::q},
+                {"k", &Args::k},
+                {"v", &Args::v},
+                {"g", &Args::g},
+                {"beta", &Args::beta},
+                {"A_log", &Args::A_log},
+                {"dt_bias", &Args::dt_bias},
+                {"cu_seqlens", &Args::cu_seqlens},
+                {"initial_state", &Args::initial_state},
+                {"state_indices", &Args::state_indices},
+                {"has_initial_state", &Args::has_initial_state},
+                {"checkpoint_offsets", &Args::checkpoint_offsets},
+                {"checkpoint_indices", &Args::checkpoint_indices}};
   for (const auto& input : inputs) {
     const TensorView &a = before.args.*input.member, &b = after.args.*input.member;
     if (!a.defined() || a.data == before.args.final_state.data) continue;
@@ -128,8 +137,8 @@ CaseResult run_case(const Case& c, const RunOptions& options, testing::Backend& 
 }
 
 std::string CaseResult::line() const {
-  return fmt::format("{} {} out={:.2e} (allowed {:.0e}) state={:.2e} checkpoints={:.2e} (allowed {:.0e}){}{}", pass ? "ok" : "FAIL", variant, out, tolerance.out,
-                     state, checkpoints, tolerance.state, message.empty() ? "" : ": ", message);
+  return fmt::format("{} {} out={:.2e} (allowed {:.0e}) state={:.2e} checkpoints={:.2e} (allowed {:.0e}){}{}", pass ? "ok" : "FAIL", variant, out,
+                     tolerance.out, state, checkpoints, tolerance.state, message.empty() ? "" : ": ", message);
 }
 
 }  // namespace hyla::kda

@@ -35,7 +35,7 @@ std::vector<Case> make_cases() {
     const char* name;
     Profile profile;
   };
-  const Named profiles[] = {{"standard", Profile::kStandard}, {"mixed", Profile::kMixed},   {"weak", Profile::kWeak},        {"strong", Profile::kStrong},
+  const Named profiles[] = {{"standard", Profile::kStandard}, {"mixed", Profile::kMixed},        {"weak", Profile::kWeak},        {"strong", Profile::kStrong},
                             {"spikes", Profile::kSpikes},     {"zero_keys", Profile::kZeroKeys}, {"repeated", Profile::kRepeated}};
   for (const auto& [name, profile] : profiles) {
     add(std::string("bounded_") + name, {300}, [&](Case& c) { c.profile = profile; });

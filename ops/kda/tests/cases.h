@@ -10,19 +10,19 @@ namespace hyla::kda {
 
 // What the inputs look like: how fast states fade and how alike keys are (ops/kda/README.md, "Numerics").
 enum class Profile : uint8_t {
-  kStandard,   // randn inputs, gates near half the bound: memory of a token or two
-  kMixed,      // channels from no decay to the bound
-  kWeak,       // log decays of -1e-5 to -1e-2
-  kStrong,     // every gate at its limit: -5 a token, unbounded -40 to -2600
-  kSpikes,     // weak decay with resets of hundreds of nats on 2% of the values
-  kRepeated,   // the same key over and over, no decay, beta near 1
-  kZeroKeys,   // keys of zeros in between
+  kStandard,  // randn inputs, gates near half the bound: memory of a token or two
+  kMixed,     // channels from no decay to the bound
+  kWeak,      // log decays of -1e-5 to -1e-2
+  kStrong,    // every gate at its limit: -5 a token, unbounded -40 to -2600
+  kSpikes,    // weak decay with resets of hundreds of nats on 2% of the values
+  kRepeated,  // the same key over and over, no decay, beta near 1
+  kZeroKeys,  // keys of zeros in between
 };
 
 enum class Layout : uint8_t {
-  kPlain,      // contiguous tensors
-  kFused,      // q, k, v, g are slices of one projection
-  kShifted,    // every tensor two bytes (four for fp32) off its alignment
+  kPlain,    // contiguous tensors
+  kFused,    // q, k, v, g are slices of one projection
+  kShifted,  // every tensor two bytes (four for fp32) off its alignment
 };
 
 enum class State : uint8_t { kNone, kRows, kPool, kPoolInPlace };
@@ -41,15 +41,15 @@ struct Case {
   State state = State::kRows;
   DType state_dtype = DType::kFp32;
   bool final_state = true, v_first = false;
-  bool flags = false;            // every second sequence starts from zeros; its state holds NaN
-  bool skipped = false;          // with a pool: every third sequence has an invalid index
+  bool flags = false;    // every second sequence starts from zeros; its state holds NaN
+  bool skipped = false;  // with a pool: every third sequence has an invalid index
   int64_t lowest = 0;
   Checkpoints checkpoints = Checkpoints::kNone;
   DType checkpoint_dtype = DType::kFp32;
   DType index = DType::kI64;
-  int64_t trailing = 0;          // rows past the last sequence
+  int64_t trailing = 0;  // rows past the last sequence
   Layout layout = Layout::kPlain;
-  float value_scale = 1;         // of v
+  float value_scale = 1;  // of v
   float scale = 0;
   uint64_t seed = 1;
 };

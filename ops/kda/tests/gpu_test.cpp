@@ -53,7 +53,10 @@ const std::vector<Pair>& pairs() {
       pair_of("v_first_bf16_pool", [](Case& c) { c.v_first = true, c.state_dtype = c.checkpoint_dtype = DType::kBf16; }),
       pair_of("unbounded_scattered", [](Case& c) { c.gate = Gate::kUnbounded, c.g = DType::kFp32, c.checkpoints = Checkpoints::kScattered, c.lowest = 1; }),
       pair_of("fused_rows", [](Case& c) { c.layout = Layout::kFused, c.state = State::kRows, c.index = DType::kI32; }),
-      pair_of("dense", [](Case& c) { c.dense = true, c.lengths = {100, 100, 100}; }),
+      pair_of("dense",
+              [](Case& c) {
+                c.dense = true, c.lengths = {100, 100, 100};
+              }),
       pair_of("d64", [](Case& c) { c.D = 64; }),
       pair_of("short_turns", [](Case& c) { c.lengths = {1, 17, 63, 2, 0, 40, 5}, c.checkpoints = Checkpoints::kNone; }),
       pair_of("decode", [](Case& c) { c.dense = true, c.lengths.assign(37, 1), c.checkpoints = Checkpoints::kNone; }),
@@ -191,9 +194,13 @@ constexpr int64_t kBeyond = (int64_t{1} << 31) + 4096;  // elements
 // Rows of `host` (dimension `dim` slowest; everything behind it dense) placed `pitch` elements apart, the first at row `first`.
 struct FarTensor {
   FarTensor(const TensorView& host, int dim, int64_t pitch, int64_t first, int64_t rows_in_all)
-      : rows(static_cast<size_t>(host.shape[dim])), row_bytes(static_cast<size_t>(host.stride[dim] * size_of(host.dtype))),
-        pitch_bytes(static_cast<size_t>(pitch * size_of(host.dtype))), offset(static_cast<size_t>(first) * pitch_bytes),
-        memory(static_cast<size_t>(rows_in_all) * pitch_bytes), view(host), host_data(host.data) {
+      : rows(static_cast<size_t>(host.shape[dim])),
+        row_bytes(static_cast<size_t>(host.stride[dim] * size_of(host.dtype))),
+        pitch_bytes(static_cast<size_t>(pitch * size_of(host.dtype))),
+        offset(static_cast<size_t>(first) * pitch_bytes),
+        memory(static_cast<size_t>(rows_in_all) * pitch_bytes),
+        view(host),
+        host_data(host.data) {
     view.data = memory.data(), view.device = {DeviceKind::kCuda, 0}, view.stride[dim] = pitch, view.shape[dim] = rows_in_all;
     if (dim > 0) view.stride[0] = pitch * rows_in_all;
   }

@@ -31,12 +31,19 @@ const std::vector<Bad>& bad_requests() {
       {"k.shape[1]", [](Args& a) { a.k.shape[1] -= 1; }},
       {"k.dtype", [](Args& a) { a.k.dtype = DType::kFp16; }},
       {"v.shape[2]", [](Args& a) { a.v.shape[2] = 3; }},
-      {"v.device", [](Args& a) { a.v.device = {DeviceKind::kCuda, 0}; }},
+      {"v.device",
+       [](Args& a) {
+         a.v.device = {DeviceKind::kCuda, 0};
+       }},
       {"g.dtype", [](Args& a) { a.g.dtype = DType::kFp16; }},
       {"g.shape[2]", [](Args& a) { a.g.shape[2] = 2; }},
       {"beta", [](Args& a) { a.beta.rank = 2; }},
       {"beta.dtype", [](Args& a) { a.beta.dtype = DType::kI32; }},
-      {"K, V", [](Args& a) { a.q.shape[3] = a.k.shape[3] = a.g.shape[3] = 96; a.initial_state = a.final_state = a.checkpoints = a.dt_bias = {}; }},
+      {"K, V",
+       [](Args& a) {
+         a.q.shape[3] = a.k.shape[3] = a.g.shape[3] = 96;
+         a.initial_state = a.final_state = a.checkpoints = a.dt_bias = {};
+       }},
       {"lower_bound", [](Args& a) { a.lower_bound = 0.0f; }},
       {"lower_bound", [](Args& a) { a.lower_bound = -5.5f; }},
       {"lower_bound", [](Args& a) { a.lower_bound = std::numeric_limits<float>::quiet_NaN(); }},
@@ -55,8 +62,14 @@ const std::vector<Bad>& bad_requests() {
       {"state_indices", [](Args& a) { a.state_indices = contiguous(other, DType::kI64, {2}), a.initial_state = a.final_state = {}; }},
       {"has_initial_state.dtype", [](Args& a) { a.has_initial_state = contiguous(other, DType::kI64, {2}); }},
       {"lowest_valid_slot", [](Args& a) { a.lowest_valid_slot = -1; }},
-      {"checkpoints", [](Args& a) { a.checkpoints = {}, a.checkpoint_offsets = contiguous(other, DType::kI64, {2, 1}); }},
-      {"checkpoints.shape[0]", [](Args& a) { a.checkpoint_offsets = contiguous(other, DType::kI64, {2, 9}); }},
+      {"checkpoints",
+       [](Args& a) {
+         a.checkpoints = {}, a.checkpoint_offsets = contiguous(other, DType::kI64, {2, 1});
+       }},
+      {"checkpoints.shape[0]",
+       [](Args& a) {
+         a.checkpoint_offsets = contiguous(other, DType::kI64, {2, 9});
+       }},
       {"out.dtype", [](Args& a) { a.out.dtype = DType::kFp16; }},
       {"out", [](Args& a) { a.out.data = a.v.data; }},
       {"out.shape[3]", [](Args& a) { a.out.shape[3] = 64; }},

@@ -134,7 +134,8 @@ TEST_P(KdaProperties, BatchMatesDoNotChangeBits) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kda, KdaProperties, ::testing::ValuesIn(settings()), [](const auto& info) { return info.param.backend->name() + "_" + info.param.variant; });
+INSTANTIATE_TEST_SUITE_P(Kda, KdaProperties, ::testing::ValuesIn(settings()),
+                         [](const auto& info) { return info.param.backend->name() + "_" + info.param.variant; });
 
 }  // namespace
 }  // namespace hyla::kda

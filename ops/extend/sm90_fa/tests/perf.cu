@@ -15,12 +15,12 @@ using namespace hyla;
 
 namespace {
 
-#define CHECK(x)                                                                             \
-  do {                                                                                       \
-    if (cudaError_t e = (x); e != cudaSuccess) {                                             \
-      std::printf("CUDA %s at line %d: %s\n", #x, __LINE__, cudaGetErrorString(e));          \
-      std::exit(2);                                                                          \
-    }                                                                                        \
+#define CHECK(x)                                                                    \
+  do {                                                                              \
+    if (cudaError_t e = (x); e != cudaSuccess) {                                    \
+      std::printf("CUDA %s at line %d: %s\n", #x, __LINE__, cudaGetErrorString(e)); \
+      std::exit(2);                                                                 \
+    }                                                                               \
   } while (0)
 
 __device__ uint32_t hash(uint32_t x) {
@@ -48,15 +48,14 @@ struct Case {
 };
 
 const Case kCases[] = {
-    {"d64 16k 16/8", 1, 16384, 0, 16, 8, 64, 64, -1, 400},      {"d64 16k 32/4", 1, 16384, 0, 32, 4, 64, 64, -1, 400},
-    {"d96 16k 16/8", 1, 16384, 0, 16, 8, 96, 96, -1, 0},
-    {"d128 16k 16/8", 1, 16384, 0, 16, 8, 128, 128, -1, 550},   {"d128 16k 32/4", 1, 16384, 0, 32, 4, 128, 128, -1, 550},
-    {"d192 16k 16/16", 1, 16384, 0, 16, 16, 192, 128, -1, 520},
-    {"d256 16k 16/8", 1, 16384, 0, 16, 8, 256, 256, -1, 540},   {"d256 16k 32/4", 1, 16384, 0, 32, 4, 256, 256, -1, 540},
-    {"d128 1k+15k", 1, 1024, 15360, 32, 8, 128, 128, -1, 490},  {"d256 1k+15k", 1, 1024, 15360, 32, 8, 256, 256, -1, 460},
+    {"d64 16k 16/8", 1, 16384, 0, 16, 8, 64, 64, -1, 400},       {"d64 16k 32/4", 1, 16384, 0, 32, 4, 64, 64, -1, 400},
+    {"d96 16k 16/8", 1, 16384, 0, 16, 8, 96, 96, -1, 0},         {"d128 16k 16/8", 1, 16384, 0, 16, 8, 128, 128, -1, 550},
+    {"d128 16k 32/4", 1, 16384, 0, 32, 4, 128, 128, -1, 550},    {"d192 16k 16/16", 1, 16384, 0, 16, 16, 192, 128, -1, 520},
+    {"d256 16k 16/8", 1, 16384, 0, 16, 8, 256, 256, -1, 540},    {"d256 16k 32/4", 1, 16384, 0, 32, 4, 256, 256, -1, 540},
+    {"d128 1k+15k", 1, 1024, 15360, 32, 8, 128, 128, -1, 490},   {"d256 1k+15k", 1, 1024, 15360, 32, 8, 256, 256, -1, 460},
     {"d128 16x128+4k", 16, 128, 4096, 32, 8, 128, 128, -1, 360}, {"d256 16x128+4k", 16, 128, 4096, 32, 8, 256, 256, -1, 380},
     {"d128 w1024 16k", 1, 16384, 0, 16, 8, 128, 128, 1024, 330}, {"d256 w1024 16k", 1, 16384, 0, 16, 8, 256, 256, 1024, 380},
-    {"d128 1+32k", 1, 1, 32768, 32, 8, 128, 128, -1, -2.77},    {"d128 4+32k", 1, 4, 32768, 32, 8, 128, 128, -1, -2.77},
+    {"d128 1+32k", 1, 1, 32768, 32, 8, 128, 128, -1, -2.77},     {"d128 4+32k", 1, 4, 32768, 32, 8, 128, 128, -1, -2.77},
     {"d128 16+32k", 1, 16, 32768, 32, 8, 128, 128, -1, -2.77},
 };
 
@@ -71,7 +70,8 @@ double run_case(const Case& c, const DeviceCaps& caps, const std::string& varian
   const int64_t n = int64_t(c.batch) * c.n, slots = int64_t(c.batch) * c.prefix, pool = slots + slots / 8 + 1;
   const int copies = c.must < 0 ? 3 : 1;  // rotated, so that keys come from memory
   const Device dev{DeviceKind::kCuda, 0};
-  auto *q = device<uint16_t>(n * c.hq * c.lq), *k = device<uint16_t>(n * c.hkv * c.lq), *v = device<uint16_t>(n * c.hkv * c.lv), *o = device<uint16_t>(n * c.hq * c.lv);
+  auto *q = device<uint16_t>(n * c.hq * c.lq), *k = device<uint16_t>(n * c.hkv * c.lq), *v = device<uint16_t>(n * c.hkv * c.lv),
+       *o = device<uint16_t>(n * c.hq * c.lv);
   auto *kp = device<uint16_t>(copies * pool * c.hkv * c.lq), *vp = device<uint16_t>(copies * pool * c.hkv * c.lv);
   auto* lse = device<float>(n * c.hq);
   fill<<<1056, 256>>>(q, n * c.hq * c.lq, 1);
@@ -108,7 +108,8 @@ double run_case(const Case& c, const DeviceCaps& caps, const std::string& varian
   auto go = [&](int i) {
     extend::Args b = a;
     b.k_buffer.data = kp + (i % copies) * pool * c.hkv * c.lq, b.v_buffer.data = vp + (i % copies) * pool * c.hkv * c.lv;
-    if (Status st = extend::run(plan.value(), b, {ws, plan->workspace_bytes}, {stream}); !st.ok()) std::printf("%s: %s\n", c.name, st.message().c_str()), std::exit(3);
+    if (Status st = extend::run(plan.value(), b, {ws, plan->workspace_bytes}, {stream}); !st.ok())
+      std::printf("%s: %s\n", c.name, st.message().c_str()), std::exit(3);
   };
   go(0);
   CHECK(cudaStreamSynchronize(stream));
