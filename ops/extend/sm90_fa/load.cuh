@@ -188,7 +188,8 @@ __device__ __forceinline__ void load_k(const Params& p, Smem<C>& s, const Unit& 
     fetch_rows<C, C::kPanelQ, C::kPanelsQ>(t.prefix, t.prefix ? p.k_pool : p.k, dst, smem_addr(s.raw_k), head, rows.k, rows.live, full, warp, lane);
     if (t.prefix) {
       const bool any_bad = __any_sync(0xffffffffu, bad);
-      if (any_bad && lane < C::kRowsPerWarp) s.live[ring.index][warp * C::kRowsPerWarp + lane] = live;
+      // Always: a bad row in another warp's share makes the consumers read the flags of all rows.
+      if (lane < C::kRowsPerWarp) s.live[ring.index][warp * C::kRowsPerWarp + lane] = live;
       if (lane == 0) s.bad[ring.index][warp] = any_bad;
     }
     release(full, lane);

@@ -44,7 +44,7 @@ struct Smem {
   Unit unit[2];
   int32_t head[2];                                     // KV head of the unit; -1: no more work
   alignas(16) uint32_t bad[C::kStages][kMaxBadWords];  // per loading warp: one of its rows has a slot outside the pool
-  uint8_t live[C::kStages][C::kN];                     // per key: its slot is inside the pool; meaningful when a bad word is set
+  uint8_t live[C::kStages][C::kN];                     // per key of a prefix tile: its slot is inside the pool; read when a bad word is set
 };
 
 template <class C>
