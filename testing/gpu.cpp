@@ -61,10 +61,14 @@ GpuMemory::~GpuMemory() { (void)cudaFree(data_); }
 Status GpuMemory::upload_rows(size_t offset, size_t pitch, const void* from, size_t row_bytes, size_t rows) {
   if (rows == 0 || row_bytes == 0) return {};
   char* to = static_cast<char*>(data_) + offset;
-  if (pitch == row_bytes || rows == 1) return check(cudaMemcpy(to, from, row_bytes * rows, cudaMemcpyHostToDevice), "cudaMemcpy");
+  // A copy from pageable memory may return before its last bytes have landed, and streams that do not wait for the default one would not see them.
+  if (pitch == row_bytes || rows == 1) {
+    HYLA_RETURN_IF_ERROR(check(cudaMemcpy(to, from, row_bytes * rows, cudaMemcpyHostToDevice), "cudaMemcpy"));
+    return check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  }
   for (size_t r = 0; r < rows; ++r)  // a pitch may be beyond what two-dimensional copies take
     HYLA_RETURN_IF_ERROR(check(cudaMemcpy(to + r * pitch, static_cast<const char*>(from) + r * row_bytes, row_bytes, cudaMemcpyHostToDevice), "cudaMemcpy"));
-  return {};
+  return check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }
 Status GpuMemory::download_rows(void* to, size_t offset, size_t pitch, size_t row_bytes, size_t rows) const {
   const char* from = static_cast<const char*>(data_) + offset;
