@@ -6,6 +6,9 @@
 #include "ops/kda/cpu/chunk.h"
 
 #include <Eigen/Core>
+#include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "core/numeric.h"
 
@@ -60,7 +63,8 @@ void activate(const Head& h, float* g, int64_t K) {
   Row x = row(g, K);
   if (a.gate != Gate::kGiven) {
     if (a.dt_bias.defined()) x += row(a.dt_bias.as<float>() + (a.dt_bias.rank == 2 ? h.head * a.dt_bias.stride[0] : h.head * K), K);
-    const float rate = a.A_log.defined() ? std::exp(a.A_log.as<float>()[h.head * a.A_log.stride[0]]) : 1.0f;
+    // At most the largest float: an infinite rate times zero would be NaN.
+    const float rate = a.A_log.defined() ? std::min(std::exp(a.A_log.as<float>()[h.head * a.A_log.stride[0]]), std::numeric_limits<float>::max()) : 1.0f;
     if (a.gate == Gate::kBounded) {
       // Clamped where the sigmoid is 0 or 1 in fp32, so that a huge rate cannot make infinity times zero.
       x = a.lower_bound / (1.0f + (-(x * rate).max(-80.0f).min(80.0f)).exp());

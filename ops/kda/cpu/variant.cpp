@@ -20,7 +20,7 @@ Status can_run_here(const Problem&, const DeviceCaps& caps) {
 }
 
 // Floating-point operations of the chunked form, a token and head (see ops/kda/README.md).
-double flop_per_token(const Problem& p) { return 2.0 * (3.0 * p.K * p.V + 1.5 * kChunk * p.V + 1.5 * kChunk * p.K); }
+double flop_per_token(const Problem& p) { return 2.0 * (3.0 * p.K * p.V + kChunk * p.V + kChunk * p.K); }
 
 Plan propose_here(const Problem& p, const DeviceCaps& caps, const PlanOptions&, std::string& config) {
   Plan plan;

@@ -134,6 +134,19 @@ TEST_P(KdaProperties, BatchMatesDoNotChangeBits) {
     }
 }
 
+TEST_P(KdaProperties, HugeRatesStayFinite) {
+  for (const Gate gate : {Gate::kBounded, Gate::kUnbounded}) {
+    Case c = one_sequence(70, Profile::kStandard);
+    c.gate = gate;
+    CaseData data = make_data(c);
+    data.args.A_log.as<float>()[0] = 40.0f, data.args.A_log.as<float>()[1] = 100.0f;
+    const Outputs got = compute(data, {GetParam().variant, 0}, *GetParam().backend);
+    if (got.status.code() == Code::kUnsupported) GTEST_SKIP() << got.status.message();
+    ASSERT_TRUE(got.status.ok()) << got.status.message();
+    EXPECT_LT(rel_l2(values_of(got.host.args.out), reference(data.args).out), 6e-3) << got.plan;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Kda, KdaProperties, ::testing::ValuesIn(settings()),
                          [](const auto& info) { return info.param.backend->name() + "_" + info.param.variant; });
 
