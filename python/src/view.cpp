@@ -1,5 +1,7 @@
 #include "view.h"
 
+#include <nanobind/stl/string.h>
+
 #include <map>
 #include <mutex>
 #include <string>
