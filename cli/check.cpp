@@ -87,7 +87,7 @@ int check(const Options& options) {
       Execution execution;
       std::vector<Line> lines;
       const Status status = std::visit(
-          [&](const auto& host) -> Status {
+          [&, &path = path](const auto& host) -> Status {
             auto prepared = Prepared<std::decay_t<decltype(host.args)>>::make(host, *backend.value(), options.choice);
             if (!prepared.ok()) return prepared.status();
             execution = prepared->execution();
