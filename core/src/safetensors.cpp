@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -79,7 +80,7 @@ Result<SafetensorsFile> SafetensorsFile::read(const std::string& path) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) return io_error(path, "a readable file", "none");
   const std::streamoff size = file.tellg();
-  if (size < 0) return io_error(path, "a readable file", "a folder or a device");
+  if (size < 0 || size == std::numeric_limits<std::streamoff>::max()) return io_error(path, "a readable file", "a folder or a device");
   std::vector<char> bytes;
   try {
     bytes.resize(static_cast<size_t>(size));
