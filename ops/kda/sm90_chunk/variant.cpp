@@ -32,16 +32,6 @@ Status can_run_here(const Problem& p, const DeviceCaps& caps) {
   return {};
 }
 
-Choice choice_of(const Plan& plan) {
-  Choice c;
-  c.segment_chunks = int(plan.tuning[0]);
-  c.prepare_blocks = int(plan.tuning[1]);
-  c.waves = int(plan.tuning[2]);
-  c.segments = plan.segments;
-  c.v_split = plan.v_split;
-  return c;
-}
-
 // tuning: {chunks a segment (0: not cut), multiprocessors of prepare when the scan runs beside it (0: one after the other), waves}.
 Plan propose_here(const Problem& problem, const DeviceCaps& caps, const PlanOptions& options, std::string& config) {
   const Choice c = choose(problem, caps, options.splits);
@@ -67,6 +57,16 @@ Plan propose_here(const Problem& problem, const DeviceCaps& caps, const PlanOpti
 }
 
 #if HYLA_WITH_CUDA
+Choice choice_of(const Plan& plan) {
+  Choice c;
+  c.segment_chunks = int(plan.tuning[0]);
+  c.prepare_blocks = int(plan.tuning[1]);
+  c.waves = int(plan.tuning[2]);
+  c.segments = plan.segments;
+  c.v_split = plan.v_split;
+  return c;
+}
+
 Strided strided(const TensorView& t) { return {t.data, t.stride[0], t.stride[1], t.stride[2]}; }
 
 Indices indices(const TensorView& t) {
