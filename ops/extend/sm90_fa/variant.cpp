@@ -98,7 +98,8 @@ int expected_splits(const Problem& p, const DeviceCaps& caps, int tile_n) {
 double modelled_us(const Problem& p, const DeviceCaps& caps, int shape, int splits) {
   const Shape s = shape_for(shape, pool_of(p));
   const int64_t per_request = std::max<int64_t>(1, p.n / std::max<int64_t>(1, p.batch)), tokens = tokens_per_tile(p);
-  const double m_tiles = static_cast<double>(p.batch * ((per_request + tokens - 1) / tokens));
+  const int64_t tiles_per_request = (per_request + tokens - 1) / tokens;
+  const double m_tiles = static_cast<double>(p.batch * tiles_per_request);
   const double items = m_tiles * static_cast<double>(p.Hkv) * splits;
   // Key tiles of a unit from the pairs that count; a partial tile and the start of a unit cost one each.
   const double pairs_per_row = estimated_pairs(p) / std::max(1.0, static_cast<double>(p.n));

@@ -58,7 +58,8 @@ double modelled_us(const Problem& p, const DeviceCaps& caps, Shape shape) {
 
 // Parts of a row tile by the rule of the device's list, for requests of even lengths.
 int expected_parts(const Problem& p, const DeviceCaps& caps) {
-  const double row_tiles = double(p.batch) * std::ceil(double(p.n) / std::max<double>(1, double(p.batch)) * double(p.Hq / p.Hkv) / kTileM) * double(p.Hkv);
+  const int64_t group = p.Hq / p.Hkv;
+  const double row_tiles = double(p.batch) * std::ceil(double(p.n) / std::max<double>(1, double(p.batch)) * double(group) / kTileM) * double(p.Hkv);
   const double tiles = estimated_pairs(p) * double(p.Hq) / (kTileM * kTileN), each = tiles / std::max(1.0, row_tiles);
   if (row_tiles >= kMaxWaves * caps.sm_count) return 1;
   return std::max(1, int(each / std::max<double>(kMinPartTiles, tiles / caps.sm_count)));

@@ -239,6 +239,9 @@ class Builder {
   int64_t total_ = 0, N_ = 0, B_ = 0, T_ = 0;
 };
 
+// Does a view that starts at `at` lie in this buffer? An empty buffer holds views of no elements; the end of one may be the start of the next.
+bool inside(const uint8_t* at, const uint8_t* begin, size_t size) { return at == begin || (at > begin && at < begin + size); }
+
 // Moves the views of `args` from the memory in `from` to that in `to`.
 template <class Address>
 void rebase(Args& args, const std::vector<std::vector<uint8_t>>& from, Device device, Address to) {
@@ -247,7 +250,7 @@ void rebase(Args& args, const std::vector<std::vector<uint8_t>>& from, Device de
     if (!t.defined()) continue;
     const auto* at = static_cast<const uint8_t*>(t.data);
     for (size_t i = 0; i < from.size(); ++i)
-      if (at >= from[i].data() && at <= from[i].data() + from[i].size()) {
+      if (inside(at, from[i].data(), from[i].size())) {
         t.data = static_cast<uint8_t*>(to(i)) + (at - from[i].data());
         break;
       }
@@ -287,7 +290,7 @@ CaseData PlacedCase::download() const {
     for (size_t i = 0; i < buffers_.size(); ++i) {
       const auto* base = static_cast<const uint8_t*>(buffers_[i]->data());
       const auto* at = static_cast<const uint8_t*>(t.data);
-      if (at >= base && at <= base + buffers_[i]->bytes()) {
+      if (inside(at, base, buffers_[i]->bytes())) {
         t.data = host.buffers[i].data() + (at - base);
         break;
       }
