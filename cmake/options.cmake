@@ -29,8 +29,7 @@ find_package(nlohmann_json REQUIRED)
 # vector code of -O3 takes minutes to compile: sanitizer builds take the plain form.
 set(HYLA_VECTOR_OPTIONS -Wno-maybe-uninitialized -DEigen=hyla_eigen)
 if(HYLA_SANITIZE)
-  # g++ 12's -O1 with the thread sanitizer loses Eigen's temporaries on the stack (a product with one row gives NaN): they come from the heap, which the
-  # sanitizers also see better.
+  # Temporaries come from the heap, where the sanitizers see more.
   list(APPEND HYLA_VECTOR_OPTIONS -O1 -DEIGEN_STACK_ALLOCATION_LIMIT=0)
 else()
   list(APPEND HYLA_VECTOR_OPTIONS $<$<NOT:$<CONFIG:Debug>>:-O3> $<$<BOOL:${HYLA_CPU_ARCH}>:-march=${HYLA_CPU_ARCH}>)
