@@ -19,34 +19,11 @@ Status invalid(std::string argument, std::string expected, std::string got) {
   return Status::invalid(std::move(argument), std::move(expected), std::move(got));
 }
 
-bool is_index(DType t) { return t == DType::kI32 || t == DType::kI64; }
 bool is_fp8(DType t) { return t == DType::kE4m3 || t == DType::kE5m2; }
-
-Status check_rank(const char* name, const TensorView& t, int rank, const char* shape) {
-  HYLA_RETURN_IF_ERROR(check_view(name, t));
-  if (t.rank == rank) return {};
-  return invalid(name, fmt::format("rank {} {}", rank, shape), describe(t));
-}
-
-Status check_extent(const char* name, const TensorView& t, int dim, int64_t want, const char* source) {
-  if (t.shape[dim] == want) return {};
-  return invalid(fmt::format("{}.shape[{}]", name, dim), fmt::format("{} (= {})", want, source), to_string(t.shape[dim]));
-}
-
-Status check_inner(const char* name, const TensorView& t) {
-  const int last = t.rank - 1;
-  if (t.shape[last] <= 1 || t.stride[last] == 1) return {};
-  return invalid(fmt::format("{}.stride[{}]", name, last), "1 (contiguous innermost dimension)", to_string(t.stride[last]));
-}
 
 Status check_dtype(const char* name, const TensorView& t, DType want, const char* source) {
   if (t.dtype == want) return {};
   return invalid(fmt::format("{}.dtype", name), fmt::format("{} (= {})", to_string(want), source), to_string(t.dtype));
-}
-
-Status check_device(const char* name, const TensorView& t, Device want) {
-  if (t.device == want) return {};
-  return invalid(fmt::format("{}.device", name), fmt::format("{} (= q.device)", to_string(want)), to_string(t.device));
 }
 
 // A flat index tensor of `length` elements (-1: any length).

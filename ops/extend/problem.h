@@ -2,6 +2,7 @@
 #pragma once
 #include <optional>
 
+#include "core/arguments.h"
 #include "hyla/extend.h"
 
 namespace hyla::extend {
@@ -17,9 +18,6 @@ PoolLayout pool_layout(const TensorView& pool);
 // What must hold of a Problem that came without tensors.
 Status check_problem(const Problem& problem);
 
-struct FieldDifference {
-  std::string field, planned, got;
-};
 // The first field in which two problems differ.
 std::optional<FieldDifference> first_difference(const Problem& planned, const Problem& got);
 

@@ -1,5 +1,6 @@
 #include "ops/extend/variants.h"
 
+#include "core/choose.h"
 #include "ops/extend/cpu/variant.h"
 #include "ops/extend/sm80_mma/variant.h"
 #include "ops/extend/sm90_fa/variant.h"
@@ -18,10 +19,6 @@ std::span<const Variant> all_variants() {
   return list;
 }
 
-std::vector<std::string> variants() {
-  std::vector<std::string> names;
-  for (const Variant& v : all_variants()) names.emplace_back(v.name);
-  return names;
-}
+std::vector<std::string> variants() { return names_of(all_variants()); }
 
 }  // namespace hyla::extend

@@ -2,6 +2,7 @@
 #pragma once
 #include <optional>
 
+#include "core/arguments.h"
 #include "hyla/kda.h"
 
 namespace hyla::kda {
@@ -11,9 +12,6 @@ constexpr int64_t kChunk = 64;  // tokens between checkpoints
 // What must hold of a Problem that came without tensors.
 Status check_problem(const Problem& problem);
 
-struct FieldDifference {
-  std::string field, planned, got;
-};
 // The first field in which two problems differ.
 std::optional<FieldDifference> first_difference(const Problem& planned, const Problem& got);
 

@@ -1,5 +1,6 @@
 #include "ops/kda/variants.h"
 
+#include "core/choose.h"
 #include "ops/kda/cpu/variant.h"
 #include "ops/kda/sm80_recurrent/variant.h"
 #include "ops/kda/sm90_chunk/variant.h"
@@ -16,10 +17,6 @@ std::span<const Variant> all_variants() {
   return list;
 }
 
-std::vector<std::string> variants() {
-  std::vector<std::string> names;
-  for (const Variant& v : all_variants()) names.emplace_back(v.name);
-  return names;
-}
+std::vector<std::string> variants() { return names_of(all_variants()); }
 
 }  // namespace hyla::kda

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "ops/extend/tests/case_runner.h"
-#include "ops/extend/tests/test_backends.h"
+#include "testing/backends.h"
 
 namespace hyla::extend {
 namespace {
@@ -14,7 +14,7 @@ void PrintTo(const Selection& run, std::ostream* os) { *os << run.backend << " "
 
 std::vector<Selection> all_runs() {
   std::vector<Selection> runs;
-  for (const testing::Backend* backend : present_backends())
+  for (const testing::Backend* backend : testing::present_backends())
     for (const Case& c : all_cases()) {
       runs.push_back({backend->name(), "", c.name});
       for (const std::string& variant : variants())
@@ -27,7 +27,7 @@ class CaseTable : public ::testing::TestWithParam<Selection> {};
 
 TEST_P(CaseTable, AgreesWithFloat64) {
   const Selection& selection = GetParam();
-  const CaseResult result = run_case(*find_case(selection.name), selection.variant, *backend_named(selection.backend));
+  const CaseResult result = run_case(*find_case(selection.name), selection.variant, *testing::backend_named(selection.backend));
   if (!result.supported) {
     ASSERT_FALSE(result.message.empty());
     // By its own choice the planner must find something for every case the device can hold.

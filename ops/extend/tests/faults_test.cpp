@@ -159,7 +159,7 @@ class Sparse {
 TEST(ExtendCpu, OffsetsPast32Bits) {
   Case c = single(6, 5, 64);
   const CaseData data = make_data(c);
-  const Outputs dense = compute(data, {"cpu", 0}, *backend_named("cpu"));
+  const Outputs dense = compute(data, {"cpu", 0}, *testing::backend_named("cpu"));
   constexpr int64_t kStride = int64_t{1} << 30;  // elements between tokens
   const int64_t slots = data.args.k_buffer.shape[0];
   std::vector<std::unique_ptr<Sparse>> memory;
@@ -175,7 +175,7 @@ TEST(ExtendCpu, OffsetsPast32Bits) {
   }
   ASSERT_GT(slots * kStride, int64_t{1} << 32);
   const Plan p = plan(a, find_device("cpu").value()).value();
-  testing::Guarded workspace(*backend_named("cpu"), p.workspace_bytes);
+  testing::Guarded workspace(*testing::backend_named("cpu"), p.workspace_bytes);
   const Status status = run(p, a, {workspace.data(), p.workspace_bytes});
   ASSERT_TRUE(status.ok()) << status.message();
   for (int64_t row = 0; row < 6; ++row)

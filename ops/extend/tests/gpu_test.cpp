@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "ops/extend/tests/case_runner.h"
-#include "ops/extend/tests/test_backends.h"
+#include "testing/backends.h"
 #include "testing/gpu.h"
 
 namespace hyla::extend {
@@ -61,7 +61,7 @@ struct Bytes {
 class Gpu : public ::testing::TestWithParam<Selection> {
  protected:
   void SetUp() override {
-    backend_ = backend_named("cuda");
+    backend_ = testing::backend_named("cuda");
     if (backend_ == nullptr) GTEST_SKIP() << "no CUDA device";
     first_ = make_data(pair().first), second_ = make_data(pair().second);
     first_.args.max_extend = second_.args.max_extend, first_.args.max_prefix = second_.args.max_prefix;

@@ -90,7 +90,7 @@ TEST(ExtendCases, NamesAreUniqueAndFound) {
 TEST(ExtendRunner, NoticesWrongValues) {
   const CaseData data = make_data(*find_case("d64"));
   const ReferenceResult want = reference(data.args);
-  const Outputs good = compute(data, {}, *backend_named("cpu"));
+  const Outputs good = compute(data, {}, *testing::backend_named("cpu"));
   std::string problem;
   EXPECT_LE(compare(data.args, good.out_bytes, good.lse_bytes, want, problem).rel_l2, 0.004);
   EXPECT_EQ(problem, "");
@@ -112,7 +112,7 @@ TEST(ExtendRunner, NoticesWrongValues) {
 
 TEST(ExtendRunner, NoticesWritesOutsideTheOutput) {
   const CaseData data = make_data(*find_case("trailing_rows"));
-  PlacedCase placed(data, *backend_named("cpu"), 0);
+  PlacedCase placed(data, *testing::backend_named("cpu"), 0);
   ASSERT_TRUE(placed.ok());
   EXPECT_EQ(placed.damage(), "");
   const Args& a = placed.args();

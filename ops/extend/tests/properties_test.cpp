@@ -245,11 +245,11 @@ HYLA_INSTANTIATE(ExtendProperties);
 TEST(ExtendCpu, BatchMatesDoNotChangeBits) {
   for (const char* name : {"d64", "d128", "latent576", "mixed_rows", "cap50", "fp16"}) {
     const CaseData data = make_data(*find_case(name));
-    const Outputs together = compute(data, {"cpu", 0}, *backend_named("cpu"));
+    const Outputs together = compute(data, {"cpu", 0}, *testing::backend_named("cpu"));
     const std::vector<int64_t> qo = integers_of(data.args.qo_indptr);
     const size_t row_bytes = together.out_bytes.size() / static_cast<size_t>(data.args.q.shape[0]);
     for (size_t i = 0; i + 1 < qo.size(); ++i) {
-      const Outputs alone = compute(select_requests(data, {static_cast<int64_t>(i)}), {"cpu", 0}, *backend_named("cpu"));
+      const Outputs alone = compute(select_requests(data, {static_cast<int64_t>(i)}), {"cpu", 0}, *testing::backend_named("cpu"));
       ASSERT_TRUE(alone.status.ok()) << alone.status.message();
       const size_t bytes = static_cast<size_t>(qo[i + 1] - qo[i]) * row_bytes;
       EXPECT_EQ(std::memcmp(alone.out_bytes.data(), together.out_bytes.data() + static_cast<size_t>(qo[i]) * row_bytes, bytes), 0) << name << " request " << i;
@@ -260,7 +260,7 @@ TEST(ExtendCpu, BatchMatesDoNotChangeBits) {
 std::string fingerprint() {
   uint64_t hash = 1469598103934665603ull;
   for (const char* name : {"mixed_rows", "latent576", "window127", "e4m3"}) {
-    const Outputs o = compute(make_data(*find_case(name)), {"cpu", 0}, *backend_named("cpu"));
+    const Outputs o = compute(make_data(*find_case(name)), {"cpu", 0}, *testing::backend_named("cpu"));
     for (const auto* bytes : {&o.out_bytes, &o.lse_bytes})
       for (const uint8_t b : *bytes) hash = (hash ^ b) * 1099511628211ull;
   }
@@ -295,7 +295,7 @@ TEST(ExtendCpu, NanReachesOnlyTheRowsThatSeeIt) {
       CaseData dirty = make_data(c);
       const TensorView& t = in_key ? dirty.args.k : dirty.args.v;
       t.as<uint16_t>()[at * t.stride[0] + 3] = 0x7fc0;  // KV head 0
-      const Outputs a = compute(clean, {"cpu", 0}, *backend_named("cpu")), b = compute(dirty, {"cpu", 0}, *backend_named("cpu"));
+      const Outputs a = compute(clean, {"cpu", 0}, *testing::backend_named("cpu")), b = compute(dirty, {"cpu", 0}, *testing::backend_named("cpu"));
       for (int64_t row = 0; row < 150; ++row)
         for (int64_t h = 0; h < 4; ++h) {
           const size_t first = static_cast<size_t>((row * 4 + h) * 64);

@@ -50,7 +50,7 @@ TEST_P(ExtendRandom, AgreesWithFloat64) {
   int taken = 0;
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     const Case c = random_case(seed);
-    const CaseResult result = run_case(c, GetParam().variant, *backend_named(GetParam().backend));
+    const CaseResult result = run_case(c, GetParam().variant, *testing::backend_named(GetParam().backend));
     if (!result.supported) {
       EXPECT_TRUE(on_gpu()) << result.message;
       continue;

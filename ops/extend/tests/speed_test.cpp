@@ -25,7 +25,7 @@ class ExtendSpeed : public ::testing::Test {
   static double seconds(const Case& c) {
     const CaseData data = make_data(c);
     const Plan p = plan(data.args, find_device("cpu").value()).value();
-    testing::Guarded workspace(*backend_named("cpu"), p.workspace_bytes);
+    testing::Guarded workspace(*testing::backend_named("cpu"), p.workspace_bytes);
     double best = 1e9;
     for (int run = 0; run < 5; ++run) {
       const auto start = std::chrono::steady_clock::now();

@@ -9,7 +9,7 @@
 
 #include "core/numeric.h"
 #include "ops/extend/tests/case_runner.h"
-#include "ops/extend/tests/test_backends.h"
+#include "testing/backends.h"
 
 namespace hyla::extend {
 
@@ -20,7 +20,7 @@ inline void PrintTo(const Target& t, std::ostream* os) { *os << t.backend << " "
 
 inline std::vector<Target> all_targets() {
   std::vector<Target> targets;
-  for (const testing::Backend* backend : present_backends()) {
+  for (const testing::Backend* backend : testing::present_backends()) {
     targets.push_back({backend->name(), ""});
     for (const std::string& variant : variants())
       if ((variant == "cpu") == (backend->name() == "cpu")) targets.push_back({backend->name(), variant});
@@ -32,7 +32,7 @@ class OnTargets : public ::testing::TestWithParam<Target> {
  protected:
   // Skips what the variant does not take; a planner's own choice on the CPU must take everything.
   Outputs compute_or_skip(const CaseData& data, bool& skip) {
-    Outputs o = compute(data, {GetParam().variant, 0}, *backend_named(GetParam().backend));
+    Outputs o = compute(data, {GetParam().variant, 0}, *testing::backend_named(GetParam().backend));
     skip = !o.status.ok() && (o.status.code() == Code::kUnsupported || (on_gpu() && o.status.argument() == "out.dtype"));
     EXPECT_TRUE(o.status.ok() || (skip && on_gpu())) << o.status.message();
     return o;

@@ -84,7 +84,7 @@ TEST_P(ExtendVectorsOn, Agree) {
   int taken = 0;
   for (const std::string& name : kNames) {
     const Vector v = load(file.value(), name);
-    const Outputs o = compute(v.data, {GetParam().variant, 0}, *backend_named(GetParam().backend));
+    const Outputs o = compute(v.data, {GetParam().variant, 0}, *testing::backend_named(GetParam().backend));
     if (on_gpu() && o.status.code() == Code::kUnsupported) continue;
     ASSERT_TRUE(o.status.ok()) << o.status.message();
     ++taken;

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "ops/kda/tests/case_runner.h"
-#include "ops/kda/tests/test_backends.h"
+#include "testing/backends.h"
 
 namespace hyla::kda {
 namespace {
@@ -16,7 +16,7 @@ void PrintTo(const Selection& run, std::ostream* os) { *os << run.backend->name(
 
 std::vector<Selection> all_runs() {
   std::vector<Selection> runs;
-  for (testing::Backend* backend : present_backends())
+  for (testing::Backend* backend : testing::present_backends())
     for (const Case& c : all_cases()) {
       runs.push_back({backend, "", c.name});
       for (const std::string& variant : variants())

@@ -7,7 +7,7 @@
 
 #include "core/numeric.h"
 #include "ops/kda/tests/case_runner.h"
-#include "ops/kda/tests/test_backends.h"
+#include "testing/backends.h"
 #include "testing/random.h"
 
 namespace hyla::kda {
@@ -25,7 +25,7 @@ struct Setting {
 };
 std::vector<Setting> settings() {
   std::vector<Setting> list;
-  for (testing::Backend* backend : present_backends())
+  for (testing::Backend* backend : testing::present_backends())
     for (const std::string& variant : variants())
       if ((variant == "cpu") == (backend->name() == "cpu")) list.push_back({backend, variant});
   return list;

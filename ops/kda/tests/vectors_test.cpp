@@ -8,7 +8,7 @@
 
 #include "hyla/safetensors.h"
 #include "ops/kda/tests/case_runner.h"
-#include "ops/kda/tests/test_backends.h"
+#include "testing/backends.h"
 
 namespace hyla::kda {
 namespace {
@@ -73,7 +73,7 @@ void check_file(const std::string& path) {
     const ReferenceResult oracle = reference(data.args);
     EXPECT_LT(rel_l2(oracle.out, stored("output")), 1e-6) << name;
     EXPECT_LT(rel_l2(oracle.final_state, stored("final_state")), 1e-6) << name;
-    for (testing::Backend* backend : present_backends()) {
+    for (testing::Backend* backend : testing::present_backends()) {
       const Outputs got = compute(data, {}, *backend);
       ASSERT_TRUE(got.status.ok()) << name << " " << got.status.message();
       EXPECT_LT(rel_l2(values_of(got.host.args.out), stored("output")), 6e-3) << name << " " << got.plan;
