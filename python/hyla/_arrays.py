@@ -9,8 +9,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from . import _hyla
-
 
 def framework_of(array: Any) -> str:
     """'torch', 'numpy', 'cupy' or 'jax'; a TypeError for anything else."""
@@ -167,5 +165,3 @@ def clear_workspaces() -> None:
     """Frees every cached workspace."""
     _workspaces.clear()
 
-
-HylaError = _hyla.HylaError

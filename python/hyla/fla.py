@@ -15,8 +15,7 @@ from . import _api, _hyla
 _CHUNK = 64
 
 
-def _why_not(q, k, v, g, beta, *, initial_state=None, use_gate_in_kernel=False, use_beta_sigmoid_in_kernel=False, allow_neg_eigval=False,
-             safe_gate=False, lower_bound=None, return_intermediate_states=False, cu_seqlens=None, cu_seqlens_cpu=None, cp_context=None,
+def _why_not(q, k, v, g, beta, *, initial_state=None, use_gate_in_kernel=False, lower_bound=None, return_intermediate_states=False, cu_seqlens=None, cu_seqlens_cpu=None, cp_context=None,
              chunk_size=_CHUNK, A_log=None, dt_bias=None, **_) -> str | None:
     """The reason why hyla does not take this call, or None."""
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (q, k, v, g, beta, A_log, dt_bias, initial_state)):
